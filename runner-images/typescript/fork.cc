@@ -7,15 +7,20 @@
 // ends without node's teardown, which would wait for that thread. libuv makes its pool of threads anew in a child.
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <node.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <unistd.h>
 #include <uv.h>
+#include <v8-profiler.h>
 
+#include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "warm.h"
@@ -43,52 +48,99 @@ v8::Global<v8::Context> main_context;
 v8::Global<v8::Function> exit_code; // the getter of process.exitCode
 v8::Global<v8::Object> process;
 
-// Makes a fork copy the page tables of a mapping of a file. The kernel does that only for mappings of which one page has been
-// written to; in all others a child faults in each page anew, which is a third of what its program costs. One page becomes
-// private, with what was in it.
-void copy_tables(uintptr_t start, uintptr_t end, int protection)
-{
-    void *from = reinterpret_cast<void *>(start);
-    if (mprotect(from, end - start, protection | PROT_WRITE) != 0)
-        return; /* a rule of the host against code that can be written: programs are slower, and as right */
-    volatile char *first = static_cast<char *>(from);
-    *first = *first;
-    mprotect(from, end - start, protection);
-}
+struct mapping {
+    uintptr_t start, end;
+    bool is_memory; // private, for reading and writing, and of no file; not the stack
+    bool is_excluded, is_huge; // MADV_DONTFORK, MADV_HUGEPAGE; /proc/self/smaps calls them `dc` and `hg`
+};
 
-// Prepares all mappings for forks. V8 excludes its pages from them (MADV_DONTFORK; /proc/self/smaps calls it `dc`), since a
-// fork is usually followed by exec. Here the child needs them.
-void prepare_mappings()
+// All mappings of this process. The list is complete before the first one is changed.
+std::vector<mapping> all_mappings()
 {
-    struct mapping {
-        uintptr_t start, end;
-        char flags[5];
-        unsigned long inode;
-        unsigned long resident;
-        bool excluded;
-    };
-    std::vector<mapping> all; // the list is complete before the first mapping is changed
+    std::vector<mapping> all;
     FILE *maps = fopen("/proc/self/smaps", "re");
-    char line[4096];
-    mapping next = {}, header = {};
+    char line[4096], flags[5];
+    mapping next = {};
+    unsigned long inode;
     if (maps == nullptr)
         _exit(1);
     while (fgets(line, sizeof line, maps)) {
-        if (sscanf(line, "%lx-%lx %4s %*x %*s %lu", &header.start, &header.end, header.flags, &header.inode) == 4)
-            next = header;
-        sscanf(line, "Rss: %lu kB", &next.resident);
+        uintptr_t start, end;
+        if (sscanf(line, "%lx-%lx %4s %*s %*s %lu", &start, &end, flags, &inode) == 4)
+            next = {start, end, inode == 0 && strcmp(flags, "rw-p") == 0 && strstr(line, "[stack]") == nullptr, false, false};
         if (strncmp(line, "VmFlags:", 8) == 0) {
-            next.excluded = strstr(line, " dc") != nullptr;
+            next.is_excluded = strstr(line, " dc") != nullptr;
+            next.is_huge = strstr(line, " hg") != nullptr;
             all.push_back(next);
         }
     }
     fclose(maps);
+    return all;
+}
+
+const uintptr_t PAGE = 4096; // V8's own pages, and these addresses, are multiples of it on all processors
+
+bool is_empty(const char *page)
+{
+    return page[0] == 0 && memcmp(page, page + 1, PAGE - 1) == 0;
+}
+
+// What rehearsals have used of the stack below the functions that still run. Those that run from here get a margin.
+void free_stack_below()
+{
+    enum { MARGIN = 65536 };
+    uintptr_t here = (reinterpret_cast<uintptr_t>(__builtin_frame_address(0)) - MARGIN) & ~(PAGE - 1);
+    for (uintptr_t at = here; at > here - (8 << 20); at -= PAGE)
+        if (madvise(reinterpret_cast<void *>(at), PAGE, MADV_DONTNEED) != 0)
+            break; // the end of the stack's mapping
+}
+
+// Frees what has no content: pages of zeros, what malloc has back, the stack below this function. A huge page becomes the few
+// small ones that have something in them. The kernel gives a page of zeros to whoever uses one of these later. No other thread
+// may write meanwhile: the one that the parent has waits.
+void free_empty(const std::vector<mapping> &all)
+{
+    std::vector<char> kept;
+    malloc_trim(0);
+    free_stack_below();
+    int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
     for (const mapping &it : all) {
-        if (it.excluded && madvise(reinterpret_cast<void *>(it.start), it.end - it.start, MADV_DOFORK) != 0)
-            _exit(1);
-        if (it.inode != 0 && it.flags[0] == 'r' && it.flags[1] == '-' && it.flags[3] == 'p' && it.resident >= 128)
-            copy_tables(it.start, it.end, PROT_READ | (it.flags[2] == 'x' ? PROT_EXEC : 0));
+        std::vector<std::pair<char *, size_t>> pages; // of a huge mapping: where each page is, and its copy in `kept`
+        uint64_t entries[512];
+        kept.clear();
+        for (uintptr_t at = it.start; it.is_memory && at < it.end;) {
+            size_t wanted = std::min<size_t>((it.end - at) / PAGE, 512);
+            ssize_t got = pread(pagemap, entries, wanted * sizeof *entries, static_cast<off_t>(at / PAGE * sizeof *entries));
+            if (got <= 0)
+                break;
+            for (ssize_t n = 0; n < got / static_cast<ssize_t>(sizeof *entries); n++, at += PAGE) {
+                char *page = reinterpret_cast<char *>(at);
+                if (!(entries[n] >> 63)) // not present (Documentation/admin-guide/mm/pagemap.rst)
+                    continue;
+                if (is_empty(page) && !it.is_huge)
+                    madvise(page, PAGE, MADV_DONTNEED);
+                else if (it.is_huge && !is_empty(page))
+                    pages.emplace_back(page, kept.size()), kept.insert(kept.end(), page, page + PAGE);
+            }
+        }
+        if (!it.is_memory || !it.is_huge)
+            continue;
+        madvise(reinterpret_cast<char *>(it.start), it.end - it.start, MADV_NOHUGEPAGE);
+        madvise(reinterpret_cast<char *>(it.start), it.end - it.start, MADV_DONTNEED);
+        for (const auto &[page, copy] : pages)
+            memcpy(page, &kept[copy], PAGE);
     }
+    close(pagemap);
+}
+
+// Prepares the memory for forks. V8 excludes its pages from them (MADV_DONTFORK), since a fork is usually followed by exec. Here
+// the child needs them.
+void prepare_memory()
+{
+    free_empty(all_mappings());
+    for (const mapping &it : all_mappings())
+        if (it.is_excluded && madvise(reinterpret_cast<void *>(it.start), it.end - it.start, MADV_DOFORK) != 0)
+            _exit(1);
 }
 
 // Whether this is a generator that has been used at most a few thousand times: then its seed leads to its state.
@@ -172,11 +224,44 @@ void prepare()
     generator->SetSeed(seed);
 }
 
+// Variables that node, V8, OpenSSL, ICU or the dynamic linker read only once, when they start, and TZ, of whose changes node tells
+// V8: warm.cjs sets these.
+bool is_read_at_start(const char *variable)
+{
+    static const char *const names[] = {"NODE=", "NODE_", "UV_", "OPENSSL_", "SSL_", "ICU_", "LC_", "LD_", "MALLOC_", "GLIBC_",
+        "LANG=", "LANGUAGE=", "SANDBOX_MAIN=", "TZ="};
+    for (const char *name : names)
+        if (strncmp(variable, name, strlen(name)) == 0)
+            return true;
+    return false;
+}
+
+// Sets a variable of the run, as `process.env` would. Returns whether it did.
+bool set_variable(char *variable)
+{
+    char *value = strchr(variable, '=');
+    if (value == nullptr || value == variable || is_read_at_start(variable))
+        return false;
+    *value = 0;
+    const char *now = getenv(variable);
+    bool is_set = (now != nullptr && strcmp(now, value + 1) == 0) || setenv(variable, value + 1, 1) == 0;
+    *value = '=';
+    return is_set;
+}
+
+// Gives a child what a new node would have of its own: its process id.
+void renew(v8::Local<v8::Context> context)
+{
+    v8::Local<v8::String> name = v8::String::NewFromUtf8Literal(isolate, "pid", v8::NewStringType::kInternalized);
+    if (process.Get(isolate)->DefineOwnProperty(context, name, v8::Integer::New(isolate, getpid()), v8::ReadOnly).IsNothing())
+        _exit(126);
+}
+
 // serve(process, getter of process.exitCode) returns in a child that has taken a run, or is the trial: its code's file, then
-// its variables as "NAME=value". It returns undefined when it fails.
+// the variables that it has not set, as "NAME=value". It returns undefined when it fails.
 void serve_runs(const v8::FunctionCallbackInfo<v8::Value> &call)
 {
-    static const interpreter node_js = {"main.ts", before_fork, after_fork, prepare, "/usr/local/share/sandbox/trial.ts"};
+    static const interpreter node_js = {"main.ts", before_fork, after_fork, prepare, "/usr/local/share/sandbox/trial.ts", true};
     isolate = call.GetIsolate();
     v8::Local<v8::Context> context = isolate->GetCurrentContext();
     main_context.Reset(isolate, context);
@@ -191,7 +276,7 @@ void serve_runs(const v8::FunctionCallbackInfo<v8::Value> &call)
         fputs("fork.cc: V8 does not keep its random numbers where they were\n", stderr);
         return;
     }
-    prepare_mappings();
+    prepare_memory();
     if (serve(&node_js, &taken) != 0)
         return;
     v8::Local<v8::Array> all = v8::Array::New(isolate);
@@ -202,16 +287,27 @@ void serve_runs(const v8::FunctionCallbackInfo<v8::Value> &call)
     };
     add(taken.file);
     for (char **variable = taken.variables; *variable; variable++)
-        add(*variable);
+        if (!set_variable(*variable))
+            add(*variable);
+    renew(context);
     call.GetReturnValue().Set(all);
 }
+
+// No object: looking for one makes V8 finish its garbage collection, of which it else does a part in each allocation.
+class NoObject : public v8::QueryObjectPredicate {
+    bool Filter(v8::Local<v8::Object>) override { return false; }
+};
 
 // settle() collects all garbage, and does the tasks that V8 has left for later.
 void settle(const v8::FunctionCallbackInfo<v8::Value> &call)
 {
     v8::Isolate *current = call.GetIsolate();
+    v8::Local<v8::Context> context = current->GetCurrentContext();
+    NoObject none;
+    std::vector<v8::Global<v8::Object>> found;
     current->LowMemoryNotification();
-    node::GetMultiIsolatePlatform(node::GetCurrentEnvironment(current->GetCurrentContext()))->DrainTasks(current);
+    node::GetMultiIsolatePlatform(node::GetCurrentEnvironment(context))->DrainTasks(current);
+    current->GetHeapProfiler()->QueryObjects(context, &none, &found);
 }
 
 } // namespace

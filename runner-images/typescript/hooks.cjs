@@ -29,7 +29,8 @@ let begun; // the main program, if node is going to ask for it again
 
 let main = path.join(DATA, 'main.ts'); // the name of the code
 let mainUrl = pathToFileURL(main).href;
-let stored, storedUrl; // where the code is, if this process or its parent has one
+let stored; // where the code is, if this process or its parent has one
+let arrive; // in the warm part: waits for a run, and returns in a child that has one
 let packages; // a file beside which node finds the packages of the run; undefined without any
 
 /** Removes the flags that only the warm part has (fork.cc says why) from what programs see. A worker has those of its process. */
@@ -38,9 +39,8 @@ function hideForkFlags() {
 }
 hideForkFlags();
 
-/** Checks the types of the code, if its caller asked for that. With an error it does not return. */
+/** Checks the types of the code, as its caller asked. With an error it does not return. */
 function checkTypes() {
-  if (process.env.SANDBOX_TYPECHECK === undefined || !isMainThread) return;
   delete process.env.SANDBOX_TYPECHECK; // neither the program nor what it starts asks again
   const checker = path.join(__dirname, 'check.cjs');
   require(checker)(stored, main);
@@ -48,22 +48,29 @@ function checkTypes() {
   module.children.length = 0;
 }
 
-/** Finds the code, once process.argv[1] and process.env are those of the run. */
-function find() {
+const STORED = /^\/(?:tmp|dev\/shm)\/run\.[\d.]+\/main\.ts$/;
+
+/** Finds the code, once process.argv[1] and process.env are those of the run. A child of the warm part is `given` its place. */
+function find(given) {
   const layer = process.env.SANDBOX_PACKAGES;
   packages = layer && pathToFileURL(path.join(layer, 'main.js')).href;
   stored = process.env.SANDBOX_MAIN; // a worker or a child from fork() finds the code by this variable
-  if (stored === undefined && isMainThread && /^\/(?:tmp|dev\/shm)\/run\.[\d.]+\/main\.ts$/.test(process.argv[1] ?? '')) {
+  if (given !== undefined || (stored === undefined && isMainThread && STORED.test(process.argv[1] ?? ''))) {
     stored = process.env.SANDBOX_MAIN = process.argv[1];
     process.chdir(DATA); // not earlier: node reads the package.json of the folder that it starts in
   }
   if (stored === undefined) return;
-  if (fs.existsSync(main)) main = path.join(DATA, 'main.run.ts'); // the user's own main.ts keeps its name
+  if (fs.existsSync(main)) { // the user's own main.ts keeps its name
+    main = path.join(DATA, 'main.run.ts');
+    mainUrl = pathToFileURL(main).href;
+  }
   if (process.argv[1] === stored) process.argv[1] = main;
-  checkTypes();
-  mainUrl = pathToFileURL(main).href;
-  storedUrl = pathToFileURL(stored).href;
+  if (process.env.SANDBOX_TYPECHECK !== undefined && isMainThread) checkTypes();
 }
+
+/** Whether node asks for the program by the place of its code. */
+const isStored = (specifier) => stored !== undefined && (specifier === stored ||
+  (specifier.startsWith('file:///') && specifier.endsWith('/main.ts') && specifier === pathToFileURL(stored).href));
 
 const OF_IMAGE = 'file:///node_modules/';
 
@@ -119,25 +126,28 @@ function loadSwc() {
   return loaded;
 }
 
+/** What swc does with a file, as it reads it. */
+const options = (file, parser) => Buffer.from(JSON.stringify({
+  filename: file, sourceFileName: file, sourceMaps: 'inline', inlineSourcesContent: true, inputSourceMap: false,
+  swcrc: false, configFile: false, isModule: 'unknown',
+  jsc: {
+    parser, target: 'esnext',
+    transform: { legacyDecorator: true, decoratorMetadata: true },
+    experimental: { keepImportAttributes: true },
+  },
+}));
+const asTypeScript = (file) => options(file, { syntax: 'typescript', tsx: /x$/.test(file), decorators: true, dts: false });
+const OF_MAIN = asTypeScript(main), OF_MAIN_NAME = main; // ready before a run arrives
+
 /** Turns TypeScript into JavaScript with an inline source map. Code that is not TypeScript may still be JavaScript. */
 function transpile(source, file) {
   swc ??= loadSwc();
-  const jsx = /x$/.test(file);
-  const transform = (parser) =>
-    swc.transformSync(source, false, Buffer.from(JSON.stringify({
-      filename: file, sourceFileName: file, sourceMaps: 'inline', inlineSourcesContent: true,
-      swcrc: false, configFile: false, isModule: 'unknown',
-      jsc: {
-        parser, target: 'esnext',
-        transform: { legacyDecorator: true, decoratorMetadata: true },
-        experimental: { keepImportAttributes: true },
-      },
-    }))).code;
+  const transform = (how) => swc.transformSync(source, false, how).code;
   try {
-    return transform({ syntax: 'typescript', tsx: jsx, decorators: true, dts: false });
+    return transform(file === OF_MAIN_NAME ? OF_MAIN : asTypeScript(file));
   } catch (error) {
     try {
-      return transform({ syntax: 'ecmascript', jsx: true, decorators: true, allowReturnOutsideFunction: true });
+      return transform(options(file, { syntax: 'ecmascript', jsx: true, decorators: true, allowReturnOutsideFunction: true }));
     } catch {
       const plain = new SyntaxError(String(error.message).replace(/\x1b\[[\d;]*m/g, '').replace(/\n\s*Caused by:[^]*/, ''));
       plain.stack = `SyntaxError: ${plain.message}`;
@@ -146,10 +156,14 @@ function transpile(source, file) {
   }
 }
 
+/** Without any of these words, code that has been parsed without an error is CommonJS: nothing in it needs a module, and it
+ * declares none of the names that CommonJS code is given. A name can also be written with an escape. */
+const NEEDS_A_LOOK = new RegExp(`\\b(?:import|export|await|${WRAPPER.join('|')})\\b|\\\\u`);
+
 /** The code has been parsed without an error. So if it is not CommonJS, it is an ES module; node decides much the same. */
 function kind(code, file) {
   if (/\.mtsx?$/.test(file)) return 'module';
-  if (/\.ctsx?$/.test(file)) return 'commonjs';
+  if (/\.ctsx?$/.test(file) || !NEEDS_A_LOOK.test(code)) return 'commonjs';
   try {
     vm.compileFunction(code, WRAPPER, { filename: file });
     return 'commonjs';
@@ -176,7 +190,13 @@ function lendCommonJs(source) {
 
 Module.registerHooks({
   resolve(specifier, context, next) {
-    if (stored !== undefined && (specifier === stored || specifier === storedUrl || specifier === main || specifier === mainUrl)) {
+    if (arrive !== undefined) { // node begins with its main program
+      const wait = arrive;
+      arrive = undefined;
+      wait(); // it has called find() in the child that comes back
+      return { url: mainUrl, shortCircuit: true };
+    }
+    if (stored !== undefined && (specifier === main || specifier === mainUrl || isStored(specifier))) {
       return { url: mainUrl, shortCircuit: true };
     }
     if (/^(\.{0,2}\/|\.\.?$|file:)/.test(specifier) && !context.parentURL?.includes('/node_modules/')) {
@@ -190,8 +210,8 @@ Module.registerHooks({
   },
   load(url, context, next) {
     if (!url.startsWith('file:') || url.includes('/node_modules/')) return next(url, context);
-    const file = fileURLToPath(url);
-    const isMain = stored !== undefined && file === main;
+    const isMain = stored !== undefined && url === mainUrl;
+    const file = isMain ? main : fileURLToPath(url);
     if (isMain && begun !== undefined) {
       const again = begun; // node asks for an ES module twice, because it first takes every program for CommonJS
       begun = undefined;
@@ -217,6 +237,7 @@ Module.registerHooks({
   },
 });
 
-// The warm part waits for its run in this call, which returns in a child that has one.
-if (isMainThread && process.argv[1] === path.join(__dirname, 'warm.cjs')) require(process.argv[1]).wait(find);
-find();
+// The warm part begins its main program, waits for the run when it asks where that is, and goes on in a child.
+if (isMainThread && process.argv[1] === path.join(__dirname, 'warm.cjs')) {
+  arrive = require(process.argv[1]).begin({ find, transpile, kind });
+} else find();

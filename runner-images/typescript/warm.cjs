@@ -1,6 +1,8 @@
 'use strict';
 // The warm part: a node that has started, and forks a child for each run. The child becomes the run's program. node preloads
 // hooks.cjs. If node was started with the name of this file, hooks.cjs calls this file; node never runs it as a program.
+// The parent begins a program without a run, and forks where node asks for the place of its code: what node does before is the
+// same in all runs.
 // fork.cc has the half that is not JavaScript: it forks, and it knows what of node's inside does not survive a fork.
 //
 // A child must be in the same state as a node that the entrypoint starts (`enter main.ts / node ... /tmp/run.<pid>/main.ts`).
@@ -14,9 +16,11 @@ const Module = require('node:module');
 const net = require('node:net');
 const v8 = require('node:v8');
 
-const TRIAL = `${__dirname}/trial.ts`;
 const REHEARSAL = `${__dirname}/rehearsal.cts`;
-// Variables that node, V8, OpenSSL, ICU or the dynamic linker read only once, when they start.
+// How often the parent rehearses before it collects its garbage, and after that, since V8 then forgets some of what it has learnt.
+// What is left over by more rehearsals would fill the place where programs make their objects.
+const BEFORE = 2, AFTER = 1;
+// Variables that node, V8, OpenSSL, ICU or the dynamic linker read only once, when they start; fork.cc has the list too.
 const READ_AT_START = ['NODE_', 'UV_', 'OPENSSL_', 'SSL_', 'ICU_', 'LC_', 'LD_', 'MALLOC_', 'GLIBC_'];
 const ALSO_READ = ['NODE', 'LANG', 'LANGUAGE', 'SANDBOX_MAIN'];
 // Modules of node that a program's first console.log and first import of node:fs would load. A program can notice them only in
@@ -30,12 +34,6 @@ function load() {
   return addon.exports;
 }
 
-/** Gives a child what a new node would have of its own: its process id. */
-function renew() {
-  const pid = Number(fs.readlinkSync('/proc/self'));
-  Object.defineProperty(process, 'pid', { ...Object.getOwnPropertyDescriptor(process, 'pid'), value: pid });
-}
-
 /** Sets variables, each `NAME=value`. Returns whether there is a new value of one that only a new node would use. */
 function setVariables(texts) {
   const changed = texts
@@ -45,8 +43,9 @@ function setVariables(texts) {
   return changed.some(([name]) => ALSO_READ.includes(name) || READ_AT_START.some((start) => name.startsWith(start)));
 }
 
-/** Lets node start the program in `file`. It reads Module.runMain once for that, and would call it with the name of this file. */
-function startWith(file) {
+/** Lets node begin the program without a file of its own. It reads Module.runMain once for that, and would call it with the name
+ * of this file. It looks for the file and its package.json before it asks hooks.cjs, and finds neither. */
+function beginWithout(file) {
   const runMain = Object.getOwnPropertyDescriptor(Module, 'runMain');
   Object.defineProperty(Module, 'runMain', {
     configurable: true,
@@ -55,26 +54,31 @@ function startWith(file) {
       return runMain.value.bind(Module, file); // a bound function has no frame in a stack trace
     },
   });
-  process.argv[1] = file;
 }
 
-/** Does once what almost every program does, since V8 compiles a function when it is first called, and swc is loaded when it is
+/** Does what almost every program does, since V8 compiles a function when it is first called, and swc is loaded when it is
  * first needed. A program must not be able to tell. So what would be a pipe here is an object of ours, what node would do
  * later happens at once, and nothing is left: no handle, no timer, no module, and no number of an asynchronous operation. node
  * makes process.stderr when it first asks for colours or prints an error, so neither is done here. */
-function rehearse(find) {
+function rehearse({ find, transpile, kind }) {
+  delete require.cache[REHEARSAL];
   require(REHEARSAL);
+  for (const source of ["const text: string = 'a'", 'require("node:fs")']) {
+    kind(transpile(source, '/data/main.ts'), '/data/main.ts');
+  }
   const nextTick = Object.getOwnPropertyDescriptor(process, 'nextTick');
   Object.defineProperty(process, 'nextTick', { ...nextTick, value: (call, ...args) => call(...args) });
   const nothing = () => 0;
   const pipe = { getAsyncId: nothing, readStop: nothing, writeUtf8String: nothing, writeLatin1String: nothing, writeBuffer: nothing };
   const stream = new net.Socket({ handle: pipe, readable: false, writable: true }); // as process.stdout is one
   const out = new Console({ stdout: stream, stderr: stream, colorMode: false });
+  out.log('text');
   out.log('text', 1, true, null, undefined, [1, 2], { a: { b: 'c' } }, new Map([[1, 2]]), new Set([1]), new Date(0), 1n);
   out.log('%s %d %j', 'a', 1, {});
   Object.defineProperty(process, 'nextTick', nextTick);
-  renew();
+  try { new net.Socket({ fd: 1 << 20 }); } catch { /* there is no such descriptor, as the function that makes handles finds out */ }
   setVariables([`HOME=${process.env.HOME}`]);
+  process.chdir('/');
   find();
 }
 
@@ -85,7 +89,8 @@ function clocks() {
   const prototype = Object.getPrototypeOf(performance);
   const { now, mark, measure } = prototype;
   const { uptime } = process;
-  let origin = performance.timeOrigin;
+  const first = performance.timeOrigin;
+  let origin = first;
   let waited = 0;
   let seconds = 0;
   const method = (target, name, value) => Object.defineProperty(target, name, { ...Object.getOwnPropertyDescriptor(target, name), value });
@@ -108,7 +113,7 @@ function clocks() {
   return () => {
     waited = now.call(performance);
     seconds = uptime();
-    origin += waited;
+    origin = first + waited;
   };
 }
 
@@ -129,24 +134,28 @@ function settle(addon) {
   v8.setFlagsFromString('--flush-bytecode');
 }
 
-/** Returns in a child that has taken a run, when process.argv[1], process.env and node's main program are as with the
- * entrypoint. `find` is the function of hooks.cjs that looks for the code. */
-exports.wait = (find) => {
+/** Prepares for the first run. Returns a function that hooks.cjs calls when node asks for the place of the main program. It waits
+ * for the run, and returns in a child that has taken it, when process.argv[1], process.env and the code's name are as with the
+ * entrypoint. `hooks` are the functions of hooks.cjs that each run uses. */
+exports.begin = (hooks) => {
   for (const name of USUAL) require(`node:${name}`);
   const addon = load();
-  rehearse(find);
-  vanish();
+  for (let n = 0; n < BEFORE; n++) rehearse(hooks);
   const start = clocks();
-  settle(addon);
-  const run = addon.serve(process, Object.getOwnPropertyDescriptor(process, 'exitCode').get);
-  if (run === undefined) process.exit(1);
-
-  renew();
-  const [file, ...variables] = run;
-  if (setVariables(variables)) {
-    process.execve(process.execPath, [process.argv0, ...process.execArgv, file], process.env); // does not return
-  }
-  if (file === TRIAL) process.env.SANDBOX_MAIN = file; // for find(): its path is not that of a run
-  startWith(file);
   start();
+  beginWithout(`${__dirname}/none`);
+  return () => {
+    settle(addon);
+    for (let n = 0; n < AFTER; n++) rehearse(hooks);
+    vanish();
+    const run = addon.serve(process, Object.getOwnPropertyDescriptor(process, 'exitCode').get);
+    if (run === undefined) process.exit(1);
+    const [file, ...variables] = run; // fork.cc has set all variables that node does not read when it starts
+    if (variables.length > 0 && setVariables(variables)) {
+      process.execve(process.execPath, [process.argv0, ...process.execArgv, file], process.env); // does not return
+    }
+    process.argv[1] = file;
+    start();
+    hooks.find(file);
+  };
 };

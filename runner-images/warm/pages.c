@@ -5,7 +5,10 @@
  * counters, the stacks, the code of the interpreter. A trial shows which: a child that runs a small program of the image before
  * the first real one, and reports the pages that it has in the end. Each later child then copies or finds them while it waits,
  * many in one call, which also costs less. Nothing but addresses is kept of the trial. A page that is not in the lists is put
- * in place when it is used, as ever. */
+ * in place when it is used, as ever.
+ *
+ * A fork copies the entries of a mapping of a file only if a page of the mapping is private. Where a program uses much of a file,
+ * that costs less than finding the pages in each child. */
 #include "warm.h"
 #include <fcntl.h>
 #include <stdint.h>
@@ -24,9 +27,10 @@ struct range {
     uintptr_t start, end;
 };
 enum { MAPPINGS = 4096, RANGES = 4096, ENTRIES = 512 };
+#define MUCH (256 << 10) /* bytes of a mapping that a program uses, from which on a fork had better copy its entries */
 static struct mapping {
     struct range at;
-    int can_write, reads; /* reads: its pages are those of a file, which a child has only when it has used them */
+    int can_write, executes, reads; /* reads: its pages are those of a file, which a child has only when it has used them */
 } mappings[MAPPINGS]; /* what the parent has, before the trial */
 static size_t mapped;
 static struct learnt {
@@ -47,6 +51,7 @@ int pages_to_learn(int is_restored)
         if (sscanf(line, "%lx-%lx %4s %*s %*s %lu", &it->at.start, &it->at.end, flags, &inode) != 4 || flags[0] != 'r' || flags[3] != 'p')
             continue;
         it->can_write = flags[1] == 'w';
+        it->executes = flags[2] == 'x';
         /* A fork copies the entries of pages in a mapping that has pages of its own, and of no other. In a restored parent hardly
          * one has. */
         it->reads = inode != 0 && (is_restored || !it->can_write);
@@ -62,7 +67,8 @@ int pages_to_learn(int is_restored)
 /* Documentation/admin-guide/mm/pagemap.rst: bit 63, the page is present; bit 61, it is a page of a file; bit 56, no other process
  * has it. */
 static int is_present(uint64_t entry) { return (int)(entry >> 63); }
-static int is_own(uint64_t entry) { return is_present(entry) && !(entry >> 61 & 1) && (entry >> 56 & 1); }
+static int is_private(uint64_t entry) { return is_present(entry) && !(entry >> 61 & 1); }
+static int is_own(uint64_t entry) { return is_private(entry) && (entry >> 56 & 1); }
 
 /* Adds a page to a list, or makes its last range longer. */
 static void add(struct range *list, size_t *count, uintptr_t at, uintptr_t page)
@@ -109,6 +115,62 @@ void keep_pages(void)
     }
     munmap(learnt, sizeof *learnt);
     learnt = own;
+}
+
+/* Makes forks copy the entries of a mapping: one page of it becomes private, with what was in it. */
+static int make_copied(const struct mapping *it)
+{
+    size_t length = it->at.end - it->at.start;
+    int protection = PROT_READ | (it->executes ? PROT_EXEC : 0);
+    if (mprotect((void *)it->at.start, length, protection | PROT_WRITE) != 0)
+        return -1; /* a rule of the host against code that can be written: programs are slower, and as right */
+    volatile char *first = (volatile char *)it->at.start;
+    *first = *first;
+    return mprotect((void *)it->at.start, length, protection);
+}
+
+/* Forgets the pages of one mapping's file that the trial did not use: the parent has them of its start. `used` is where the list
+ * of used pages is at the mapping. */
+static void drop_unused(const struct mapping *it, const struct range *used, const struct range *end)
+{
+    uint64_t entries[ENTRIES];
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    for (uintptr_t at = it->at.start; at < it->at.end;) {
+        size_t wanted = (it->at.end - at) / page;
+        ssize_t got = pread(pagemap, entries, (wanted < ENTRIES ? wanted : ENTRIES) * sizeof *entries,
+            (off_t)(at / page * sizeof *entries));
+        if (got <= 0)
+            break;
+        for (size_t i = 0; i < (size_t)got / sizeof *entries; i++, at += page) {
+            while (used < end && used->end <= at)
+                used++;
+            if (is_present(entries[i]) && !is_private(entries[i]) && !(used < end && used->start <= at))
+                madvise((void *)at, page, MADV_DONTNEED);
+        }
+    }
+    close(pagemap);
+}
+
+void copy_found(void)
+{
+    if (learnt == NULL)
+        return;
+    struct range *found = learnt->ranges + learnt->copied, *end = found + learnt->found, *rest = found;
+    for (size_t n = 0; n < mapped; n++) {
+        const struct mapping *it = &mappings[n];
+        struct range *first = found;
+        size_t length = 0;
+        for (; found < end && found->start < it->at.end; found++)
+            length += found->end - found->start;
+        if (length >= MUCH && make_copied(it) == 0) {
+            drop_unused(it, first, found);
+            continue;
+        }
+        memmove(rest, first, (size_t)(found - first) * sizeof *first);
+        rest += found - first;
+    }
+    learnt->found = (size_t)(rest - (learnt->ranges + learnt->copied));
 }
 
 void place_pages(void)

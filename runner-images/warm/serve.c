@@ -119,7 +119,8 @@ static int try_once(const struct interpreter *interpreter, struct run *run, int 
 {
     static char *no_variables[] = {NULL};
     int status, nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (nowhere < 0 || pages_to_learn(is_restored) != 0)
+    int output[2]; /* a pipe, as programs have; what the trial prints fits into it */
+    if (nowhere < 0 || pipe2(output, O_CLOEXEC) != 0 || pages_to_learn(is_restored) != 0)
         return 0;
     interpreter->before_fork();
     pid_t pid = fork();
@@ -128,18 +129,23 @@ static int try_once(const struct interpreter *interpreter, struct run *run, int 
     interpreter->after_fork(pid == 0);
     if (pid == 0) {
         alarm(TRIAL_S);
-        for (int n = 0; n < 3; n++)
-            dup2(nowhere, n);
+        dup2(nowhere, 0);
+        dup2(output[1], 1);
+        dup2(output[1], 2);
         close(LINE);
         close(nowhere);
+        close(output[0]);
+        close(output[1]);
         interpreter->prepare();
         *run = (struct run){.variables = no_variables, .is_trial = 1};
         snprintf(run->file, sizeof run->file, "%s", interpreter->trial);
         return 1;
     }
     close(nowhere);
+    close(output[1]);
     if (pid > 0)
         waitpid(pid, &status, 0);
+    close(output[0]);
     return 0;
 }
 
@@ -165,6 +171,8 @@ int serve(const struct interpreter *interpreter, struct run *run)
     if (try_once(interpreter, run, interpreter->snapshot != NULL))
         return 0;
     keep_pages();
+    if (interpreter->copies_found)
+        copy_found();
     int taken = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     struct sigaction action = {.sa_handler = on_child, .sa_flags = SA_RESTART | SA_NOCLDSTOP};
     children = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

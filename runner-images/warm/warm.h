@@ -28,6 +28,7 @@ struct interpreter {
     void (*prepare)(void);         /* in the child, before it reports that it is ready; it may end the process */
     const char *trial;             /* the path of the program that shows which pages programs write to */
     int places_late;               /* before the first run no child has these pages in place: an idle parent then holds less */
+    int copies_found;              /* whether the parent calls copy_found() after it */
     /* For a snapshot of the parent, or NULL: the directory, the files that the parent depends on (ended by NULL), and what the
      * restored parent does with its environment, a list of "NAME=value" that an empty string ends. It returns the name of a
      * variable with which the parent cannot go on, or NULL. */
@@ -62,6 +63,9 @@ int pages_to_learn(int is_restored);
 void report_pages(void);
 /* In the parent, after the trial: keeps the list where no child can change it. */
 void keep_pages(void);
+/* In the parent, after that: lets forks copy the entries of files of which programs use much, and of no other page of these. For an
+ * interpreter that has large files mapped. */
+void copy_found(void);
 /* In a child: copies those that programs write to, and finds the others. */
 void place_pages(void);
 

@@ -84,8 +84,12 @@ impl Default for Setup {
             put(&mut config, "agent.snapshots", false.into());
         }
         // An image that is not the one of the usual name yet.
-        if let Ok(image) = std::env::var("PADDOCK_TEST_PYTHON") {
-            put(&mut config, "runners.python", image.into());
+        for (variable, key) in
+            [("PADDOCK_TEST_PYTHON", "runners.python"), ("PADDOCK_TEST_TYPESCRIPT", "runners.typescript")]
+        {
+            if let Ok(image) = std::env::var(variable) {
+                put(&mut config, key, image.into());
+            }
         }
         Setup {
             config,
