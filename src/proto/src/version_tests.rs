@@ -1,5 +1,5 @@
-//! A daemon talks with agents of earlier builds that have its [`VERSION`](crate::message::VERSION). So a changed
-//! message needs another one.
+//! A daemon talks with agents of earlier builds that have its [`VERSION`](crate::message::VERSION). So a
+//! changed message needs another one.
 
 use crate::message::VERSION;
 

@@ -36,8 +36,8 @@ pub struct ArmedContainer {
     pub link: Link,
     /// The warm part of its image, in this container.
     pub warm: Arc<WarmPart>,
-    /// Whether an earlier daemon made it, in another way than this one would: with another agent, from another
-    /// image, or with other bounds.
+    /// Whether an earlier daemon made it, in another way than this one would: with another agent, from
+    /// another image, or with other bounds.
     pub is_outdated: bool,
 }
 

@@ -84,8 +84,8 @@ impl Leftovers {
     /// Arms every container again that runs and has the spec of one of these `variants` of runners. One with
     /// another spec is armed as well if it is among the `noted`, since programs of a session may run in it.
     /// All others are removed, as is a container whose agent does not answer, or in which code ran without a
-    /// session; what only they have is given to `rescue` before. Of those that are removed the workspaces stay
-    /// that are among the `noted` and have a UID of `uids`.
+    /// session; what only they have is given to `rescue` before. Of those that are removed the workspaces
+    /// stay that are among the `noted` and have a UID of `uids`.
     pub(super) async fn take_over(
         self,
         blueprint: &Blueprint,
@@ -180,8 +180,8 @@ struct Leftover {
 }
 
 impl Leftover {
-    /// Arms it, or removes it. `runner` is what it runs, and whether that was made in another way then; `None`
-    /// for one that cannot be armed.
+    /// Arms it, or removes it. `runner` is what it runs, and whether that was made in another way then;
+    /// `None` for one that cannot be armed.
     async fn take(
         self,
         runner: Option<(Arc<Runner>, bool)>,

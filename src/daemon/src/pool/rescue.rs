@@ -1,6 +1,6 @@
 //! What happens to the files of a container of an earlier daemon whose agent does not answer this one: it
-//! speaks another version of the protocol, or it hangs. The pool removes such a container at the start; before
-//! that somebody who knows its session may read it.
+//! speaks another version of the protocol, or it hangs. The pool removes such a container at the start;
+//! before that somebody who knows its session may read it.
 //!
 //! Nothing here may know of sessions, nor keep a container for longer than the reading takes.
 

@@ -160,8 +160,8 @@ impl EngineWatch {
         let kept = (&self.noted, &self.uids);
         let rescue = self.rescue.clone();
         let (survivors, workspaces) = left.take_over(&blueprint, &variants, &self.terms, kept, rescue).await;
-        // Only now: the containers of an earlier build, which used its volume, are gone, but for those in which
-        // programs still run.
+        // Only now: the containers of an earlier build, which used its volume, are gone, but for those in
+        // which programs still run.
         agent::remove_outdated(&self.engine, &self.owner, &self.agent_files).await;
         if !survivors.is_empty() {
             info!(containers = survivors.len(), "containers of an earlier daemon live on");

@@ -93,8 +93,8 @@ impl Sessions {
         self.recover(found, workspaces, lost.take()).await
     }
 
-    /// `workspaces` are those that the engine still has of noted containers that are gone, and `saved` what was
-    /// read out of such containers before they went.
+    /// `workspaces` are those that the engine still has of noted containers that are gone, and `saved` what
+    /// was read out of such containers before they went.
     pub(in crate::session) async fn recover(
         self: &Arc<Self>,
         found: Vec<FoundContainer>,
@@ -196,7 +196,7 @@ impl Sessions {
                     if (!note.runs.is_empty() || note.unsaved)
                         && let Err(error) = salvage::salvage(space, &*container, lessor.data).await
                     {
-                        warn!(session_id = %session.id, %error, "the files of a container could not be saved");
+                        warn!(session_id = %session.id, %error, "files of a container could not be saved");
                     }
                     return Err(error.into());
                 }
