@@ -1,5 +1,6 @@
 //! The files of a container that an earlier daemon left behind, and that cannot be taken over: its agent
-//! speaks another version of the protocol, or does not answer. The engine reads them before the container goes.
+//! speaks another version of the protocol, or does not answer. The engine reads them before the container
+//! goes.
 //!
 //! ```text
 //!  note ─┬─ runs in flight, or files that the store did not take ─► salvage into the space of its session
