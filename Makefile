@@ -99,8 +99,9 @@ agents: setup ## build the images of coding agents too, which are large (two min
 image: setup ## the image of the daemon: paddock:latest and paddock:VERSION
 	deploy/image
 
-dist: setup ## the release, with its checksum: dist/paddock-VERSION-linux-ARCH.tar.gz
-	deploy/dist/dist
+dist: setup ## the release, with its checksum: dist/paddock-VERSION-linux-ARCH.tar.gz; ARCH=aarch64 for that
+	$(if $(filter aarch64,$(ARCH)),deploy/setup gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static)
+	ARCH=$(ARCH) deploy/dist/dist
 
 clean: ## remove the files that building and running left in this folder; images, engine and store stay
 	cargo clean

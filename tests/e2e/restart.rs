@@ -326,7 +326,9 @@ async fn an_outdated_container_is_removed_and_that_of_another_owner_is_not() {
         VolumeSpec { labels, ..VolumeSpec::local(format!("{prefix}-20001-decoy").parse().expect("a name")) };
     view.engine.volume_create(&volume).await.expect("a decoy");
 
+    let mut events = view.follow().await;
     let d = Daemon::with().set("limits.pids", 99).store(&store).start().await;
+    events.removal_of_all(&left, PATIENCE).await;
     assert!(!d.log.text().contains("has its container again"), "{}", d.log.text());
     let now = view.containers().await;
     assert!(now.iter().all(|container| !left.contains(&container.id)), "{now:?}");

@@ -164,32 +164,88 @@ async fn runs_in_containers_of_the_old_version_are_answered_and_lose_no_file() {
     new.stop().await;
 }
 
-#[tokio::test]
-async fn a_run_that_the_old_version_left_behind_is_reported_and_its_saved_files_are_there() {
-    let (store, folder) = (Store::new(), tempfile::tempdir().expect("a folder"));
-    let old = old_version(&store, folder.path()).start().await;
+/// A session whose daemon of the old version was killed while a command ran in it: the id of the command, and
+/// the name of its container. What the command made is saved nowhere, and `/tmp/go` in the container ends it.
+async fn killed_in_a_command(store: &Store, folder: &Path) -> (String, paddock::engine::ContainerId) {
+    let old = old_version(store, folder).start().await;
     let s = old.session("s");
-    s.sh("echo before > before").await.expect_success();
-    let begun = old
-        .tool(
-            "execute_code_async",
-            json!({ "session_id": "s",
-        "command": "echo made > made; echo said; touch /tmp/begun; sleep 300" }),
-        )
-        .await;
+    s.sh("echo before > before; echo gone > gone").await.expect_success();
+    let command = "rm gone; mkdir -p deep/er; echo made > deep/er/made; head -c 3000000 /dev/zero > large; \
+                   ln -s deep l; ln large again; echo said; touch /tmp/begun; \
+                   until [ -e /tmp/go ]; do sleep 0.02; done; echo last > last";
+    let begun = old.tool("execute_code_async", json!({ "session_id": "s", "command": command })).await;
     let execution = begun.text("execution_id").to_owned();
     let view = old.view().await;
     let container = view.the_container("python").await;
     let seen = "until [ -e /tmp/begun ]; do sleep 0.02; done; echo seen";
     assert_eq!(view.exec(&container, &["sh", "-c", seen]).await, "seen\n");
-    let store = old.crash().await;
+    old.crash().await;
+    (execution, container)
+}
 
+#[tokio::test]
+async fn a_command_of_the_old_version_goes_on_after_a_kill_and_the_next_gets_a_new_container() {
+    let (store, folder) = (Store::new(), tempfile::tempdir().expect("a folder"));
+    let (execution, container) = killed_in_a_command(&store, folder.path()).await;
     let new = new_version(&store).start().await;
-    assert_eq!(new.session("s").sh("cat before").await.expect_success().stdout(), "before\n");
+    let view = new.view().await;
+    let asked = json!({ "execution_id": execution });
+    let state = new.tool("get_execution_status", asked.clone()).await.document;
+    assert_eq!(state["status"], "running", "{state}");
+    assert_eq!(view.exec(&container, &["touch", "/tmp/go"]).await, "");
+    let mut said = String::new();
+    let mut since = 0;
+    let completed = async {
+        loop {
+            let waits = json!({ "execution_id": execution, "wait": true, "since": since });
+            let heard = new.tool("get_execution_output", waits).await.document;
+            said.push_str(&heard.to_string());
+            let events = heard["output"].as_array().expect("events");
+            since = events.iter().filter_map(|event| event["seq"].as_u64()).max().unwrap_or(since);
+            if heard["status"] != "running" {
+                break;
+            }
+        }
+    };
+    within(PATIENCE, "the end of the command", completed).await;
+    assert!(said.contains("said"), "{said}");
+    let looks = "cat before deep/er/made l/er/made last; stat -c %s large again; [ -e gone ] || echo removed";
+    let ran = new.session("s").run("python", &format!("import os; os.system({looks:?})")).await;
+    ran.expect_stdout("before\nmade\nmade\nlast\n3000000\n3000000\nremoved\n");
+    assert_eq!(new.tool("get_execution_status", asked).await.document["status"], "completed");
+    assert_ne!(view.the_container("python").await, container, "no program begins in an old container");
+    new.stop().await;
+}
+
+#[tokio::test]
+async fn what_a_command_made_is_saved_when_the_agent_of_the_old_version_does_not_answer() {
+    let (store, folder) = (Store::new(), tempfile::tempdir().expect("a folder"));
+    let (execution, container) = killed_in_a_command(&store, folder.path()).await;
+    // The agent answers nobody who speaks another version, just as it answers nobody with another secret.
+    std::fs::write(store.path().join("agent.secret"), "07".repeat(32)).expect("a file");
+    let new = new_version(&store).start().await;
+    let view = new.view().await;
+    assert!(view.containers().await.iter().all(|other| other.id != container), "it is removed");
+    let looks = "cat before deep/er/made l/er/made; stat -c %s large again; [ -e last ] || echo cut";
+    let ran = new.session("s").sh(looks).await;
+    ran.expect_stdout("before\nmade\nmade\n3000000\n3000000\ncut\n");
     let state = new.tool("get_execution_status", json!({ "execution_id": execution })).await.document;
     assert_eq!(state["status"], "lost", "{state}");
     let said = new.tool("get_execution_output", json!({ "execution_id": execution })).await.document;
     assert!(said.to_string().contains("said"), "{said}");
-    assert_eq!(new.view().await.containers_for("python").await.len(), 0, "the old container is gone");
+    new.stop().await;
+}
+
+#[tokio::test]
+async fn a_container_that_rested_when_the_old_version_was_killed_brings_no_removed_file_back() {
+    let (store, folder) = (Store::new(), tempfile::tempdir().expect("a folder"));
+    let old = old_version(&store, folder.path()).start().await;
+    let s = old.session("s");
+    s.run("python", "open('a', 'w').write('a'); open('b', 'w').write('b')").await.expect_success();
+    s.sh("rm a; echo new > b").await.expect_success(); // in another container; Python's does not know of it
+    old.crash().await;
+    std::fs::write(store.path().join("agent.secret"), "07".repeat(32)).expect("a file");
+    let new = new_version(&store).start().await;
+    new.session("s").sh("ls; cat b").await.expect_stdout("b\nnew\n");
     new.stop().await;
 }

@@ -230,6 +230,21 @@ impl Happenings {
         self.container(id, patience, "destroy", |action| matches!(action, ContainerAction::Destroy)).await;
     }
 
+    /// Waits until all of these containers are removed, in any order.
+    pub(crate) async fn removal_of_all(&mut self, ids: &[ContainerId], patience: Duration) {
+        let mut left = ids.to_vec();
+        let wait = async {
+            while !left.is_empty() {
+                if let EventStreamItem::Event(event) = self.events.next().await
+                    && let Occurrence::Container { id: of, action: ContainerAction::Destroy, .. } = event.what
+                {
+                    left.retain(|id| *id != of);
+                }
+            }
+        };
+        within(patience, "the removal of containers", wait).await;
+    }
+
     async fn container(
         &mut self,
         id: &ContainerId,

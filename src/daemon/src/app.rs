@@ -36,11 +36,11 @@ use crate::execution::Executions;
 use crate::metrics::Metrics;
 use crate::notifications::Notifications;
 use crate::packages::Packages;
-use crate::pool::{Adopted, Pool, PoolConfig, SnapshotSettings};
+use crate::pool::{Adopted, Pool, PoolConfig, Rescue, SnapshotSettings};
 use crate::ports::PortForwarder;
 use crate::run_history::RunHistory;
 use crate::services::Services;
-use crate::session::Sessions;
+use crate::session::{LostFiles, Sessions};
 use crate::sign::Signer;
 use crate::signals::Signals;
 use crate::stand_in_port;
@@ -156,12 +156,13 @@ impl App {
         let ports = listen(config.ports.addr, "ports.addr").await?;
         let bound = http.local_addr().map_err(|error| cannot_listen(config.http.addr, "http.addr", error))?;
         let url = config.http.base_url(bound);
-        let (pool, adopted) = open_pool(config, &store, &metrics).await?;
+        let lost = LostFiles::open(&store, &settings::session_bounds(config, tenants.clone()))?;
+        let (pool, adopted) = open_pool(config, &store, &metrics, lost.clone()).await?;
         match Self::over(
             config,
             (store, metrics, tenants),
             pool.clone(),
-            adopted,
+            (adopted, lost),
             (http, scraped, ports),
             (url, tls),
         )
@@ -181,7 +182,7 @@ impl App {
         config: &Config,
         (store, metrics, tenants): (Arc<Store>, Metrics, Arc<Tenants>),
         pool: Pool,
-        adopted: Adopted,
+        (adopted, lost): (Adopted, Arc<LostFiles>),
         (http, scraped, ports): (TcpListener, Option<TcpListener>, Option<TcpListener>),
         (url, tls): (String, Option<Arc<ServerTls>>),
     ) -> Result<Self, AppError> {
@@ -202,7 +203,7 @@ impl App {
             (store.secret("packages.secret")?, store.folder("packages")?),
             config.timeouts.max,
         );
-        let in_flight = sessions.adopt(adopted).await;
+        let in_flight = sessions.adopt(adopted, &lost).await;
         executions.recover(&store, in_flight).await?;
         let stopping = CancellationToken::new();
         let bounds = config.ports.bounds.clone();
@@ -373,7 +374,12 @@ fn cannot_listen(addr: SocketAddr, setting: &'static str, error: std::io::Error)
 }
 
 /// The pool on the configured engine, and what it takes over of an earlier daemon.
-async fn open_pool(config: &Config, store: &Store, metrics: &Metrics) -> Result<(Pool, Adopted), AppError> {
+async fn open_pool(
+    config: &Config,
+    store: &Store,
+    metrics: &Metrics,
+    lost: Arc<LostFiles>,
+) -> Result<(Pool, Adopted), AppError> {
     let host = engine_host(config).map_err(AppError::EngineHost)?;
     let connecting = Engine::connect_counted(&host, EngineLimits::default(), metrics.clone());
     let engine = connecting.await.map_err(AppError::connecting)?;
@@ -388,7 +394,9 @@ async fn open_pool(config: &Config, store: &Store, metrics: &Metrics) -> Result<
         enabled: config.agent.snapshots && config.agent.warm_parts,
         age: config.agent.snapshot_age,
     });
-    let settings = PoolConfig { metrics, workspaces, snapshots, ..pool(config, store.owner.clone(), key) };
+    let rescue: Option<Arc<dyn Rescue>> = Some(lost);
+    let pool = pool(config, store.owner.clone(), key);
+    let settings = PoolConfig { metrics, workspaces, snapshots, rescue, ..pool };
     Pool::start(engine, settings).await.map_err(AppError::CannotServe)
 }
 

@@ -167,7 +167,10 @@
 //! output that no daemon had logged before, saves its files, and reports it in the next answer of that
 //! session (`earlier_runs`). Workspaces that its notes name are kept, whether an earlier daemon kept them or
 //! their container has ended since. An execution can be read and ended as before. If its container is gone, a
-//! run or execution is reported as `lost`. Everything else is removed, and a sweep keeps looking for
+//! run or execution is reported as `lost`. A container of another specification, such as that of an earlier
+//! build, is armed again only as long as a session's program runs in it. If an agent of a session's container
+//! does not answer, because it speaks another version of the protocol, the engine reads the files of what was
+//! in flight (`session/lease/rescue.rs`). Everything else is removed, and a sweep keeps looking for
 //! containers that nobody knows. A PID 1 that hears from no daemon for `agent.orphan_after` ends itself.
 //!
 //! # Why it is so

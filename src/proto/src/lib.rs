@@ -32,6 +32,8 @@ pub mod policy;
 pub mod probe;
 pub mod share;
 pub mod target;
+#[cfg(test)]
+mod version_tests;
 
 pub use execute::ExecutePolicy;
 pub use frame::{Channel, Frame, Kind, StreamId};

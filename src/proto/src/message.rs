@@ -18,8 +18,10 @@ pub use crate::probe::{Allowed, Charged, Filled, Machine, Outside, ProbeReport, 
 use crate::target::LinkTarget;
 use crate::{ProtocolError, StreamId};
 
-/// The version of the protocol. Both sides always have the same one: the agent's volume is named by its
-/// content.
+/// The version of the protocol. A daemon and the agents that it puts into containers always have the same
+/// one. After an upgrade a daemon also finds agents of earlier builds: it follows what runs there if their
+/// version is its own, and otherwise has the engine read their files. So every change of a message, or of
+/// what one means, makes a new version; a test notices changed messages.
 pub const VERSION: u32 = 13;
 
 /// The first frame of every carrier, daemon → agent, on stream 0.

@@ -57,6 +57,7 @@ pub fn pool(config: &Config, owner: String, key: [u8; 32]) -> PoolConfig {
         // `serve` has a store to keep their record in.
         snapshots: None,
         workspaces: BTreeSet::new(),
+        rescue: None,
         metrics: Metrics::default(),
     }
 }

@@ -36,6 +36,9 @@ pub struct ArmedContainer {
     pub link: Link,
     /// The warm part of its image, in this container.
     pub warm: Arc<WarmPart>,
+    /// Whether an earlier daemon made it, in another way than this one would: with another agent, from
+    /// another image, or with other bounds.
+    pub is_outdated: bool,
 }
 
 /// Why a container did not come up.
@@ -128,6 +131,7 @@ pub(super) async fn start(
         runner,
         link,
         warm: Arc::default(),
+        is_outdated: false,
     })
 }
 

@@ -206,8 +206,11 @@ impl PoolDriver {
         let Survivor { armed, greeting } = survivor;
         let armed = Arc::new(armed);
         self.watch(member, &armed);
-        warm::restore(&armed, &self.warming);
-        warm::load(&armed, &self.warming);
+        // The image of one that is outdated may have no such part.
+        if !armed.is_outdated {
+            warm::restore(&armed, &self.warming);
+            warm::load(&armed, &self.warming);
+        }
         let container = MemberContainer::new(armed.name.clone(), (runner, armed.runner.clone()));
         self.members.insert(member, MemberContainer { armed: Some(armed.clone()), ..container });
         let leased = greeting.claim.is_some();

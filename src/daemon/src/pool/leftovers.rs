@@ -18,7 +18,8 @@ use tracing::{debug, info, warn};
 use super::REMOVALS;
 use super::container::{ArmedContainer, destroy, gone};
 use super::core::Uid;
-use super::disk::DataPlace;
+use super::disk::{DataPlace, DiskBound, home_of};
+use super::rescue::{self, LostContainer, Rescue};
 use super::restored::is_miscounted;
 use super::runner::Runner;
 use super::secret::AgentTerms;
@@ -41,8 +42,8 @@ pub(super) struct Survivor {
 /// The containers and volumes of one owner on an engine.
 pub(super) struct Leftovers {
     engine: Engine,
-    /// Each container's id, whether it runs, and its labels.
-    containers: Vec<(ContainerId, bool, Option<ContainerLabels>)>,
+    /// Each container's id, its status, and its labels.
+    containers: Vec<(ContainerId, ContainerStatus, Option<ContainerLabels>)>,
     volumes: Vec<FoundVolume>,
 }
 
@@ -61,9 +62,7 @@ impl Leftovers {
     /// The engine's.
     pub(super) async fn find(engine: &Engine, owned: &[String; 2]) -> Result<Self, EngineError> {
         let containers = engine.container_list(owned).await?.into_iter();
-        let containers = containers
-            .map(|c| (c.id, c.state == ContainerStatus::Running, ContainerLabels::of(&c.labels)))
-            .collect();
+        let containers = containers.map(|c| (c.id, c.state, ContainerLabels::of(&c.labels))).collect();
         let volumes = engine.volume_list(owned).await?.into_iter();
         let volumes = volumes.map(|volume| {
             let workspace = workspace_of(&volume);
@@ -82,63 +81,63 @@ impl Leftovers {
         Uid(range.clone().rev().find(|uid| !used.contains(uid)).unwrap_or(*range.end()))
     }
 
-    /// Arms every container again that runs and has the spec of one of these `variants` of runners, and
-    /// removes all others. It also removes a container whose agent does not answer, or in which code ran
-    /// without a session. Of those that are removed the workspaces stay that are among the `noted` and have a
-    /// UID of `uids`.
+    /// Arms every container again that runs and has the spec of one of these `variants` of runners. One with
+    /// another spec is armed as well if it is among the `noted`, since programs of a session may run in it.
+    /// All others are removed, as is a container whose agent does not answer, or in which code ran without a
+    /// session; what only they have is given to `rescue` before. Of those that are removed the workspaces
+    /// stay that are among the `noted` and have a UID of `uids`.
     pub(super) async fn take_over(
         self,
         blueprint: &Blueprint,
         variants: &[Runner],
         terms: &AgentTerms,
         (noted, uids): (&BTreeSet<VolumeName>, &RangeInclusive<u32>),
+        rescue: Option<Arc<dyn Rescue>>,
     ) -> (Vec<Survivor>, Vec<Workspace>) {
         let specs: BTreeMap<String, Arc<Runner>> =
             variants.iter().map(|runner| (blueprint.hash(runner), Arc::new(runner.clone()))).collect();
         let workspaces = self.workspaces(noted, uids);
-        let is_workspace = |name: &VolumeName| workspaces.iter().any(|workspace| workspace.name == *name);
-        let mut arming = JoinSet::new();
+        // A container whose `/data` lies on a disk has a volume for its home directory too.
+        let volumes: BTreeSet<VolumeName> = self.volumes.iter().map(|volume| volume.name.clone()).collect();
+        let lies_on_disk = |name: &VolumeName| home_of(name).is_some_and(|home| volumes.contains(&home));
+        let mut taking = JoinSet::new();
         let (mut kept, mut others) = (BTreeSet::new(), Vec::new());
-        for (id, running, labels) in self.containers {
-            let labels = labels.filter(|_| running);
-            let runner = labels.as_ref().and_then(|labels| specs.get(&labels.spec)).cloned();
-            let (Some(ContainerLabels { name, uid, is_over, .. }), Some(runner)) = (labels, runner) else {
+        for (id, status, labels) in self.containers {
+            let runs = status == ContainerStatus::Running;
+            let is_noted = labels.as_ref().is_some_and(|labels| noted.contains(&labels.name));
+            let found = labels.filter(|_| runs || (is_noted && status == ContainerStatus::Paused));
+            let Some(labels) = found else {
                 others.push(id);
                 continue;
             };
-            kept.insert(name.clone());
-            let (engine, terms, stays) = (self.engine.clone(), terms.of(&name), is_workspace(&name));
-            arming.spawn(async move {
-                let open =
-                    || Link::open(Bridge { engine: engine.clone(), container: id.clone() }, terms.clone());
-                let mut opened = open().await;
-                if opened.is_err() {
-                    tokio::time::sleep(SECOND_ATTEMPT_AFTER).await;
-                    opened = open().await;
-                }
-                let (why, greeting) = match opened {
-                    Ok((link, greeting)) if greeting.claim.is_some() || !(greeting.ran || is_over) => {
-                        let warm = Arc::default();
-                        let armed = ArmedContainer { engine, id, name, uid, runner, link, warm };
-                        return Some(Survivor { armed, greeting });
-                    }
-                    Ok((_, greeting)) => ("it was used, and no session has it".to_owned(), Some(greeting)),
-                    Err(error) => (error.to_string(), None),
-                };
-                warn!(name = %name, why, ?greeting, "a container of an earlier daemon is not taken over");
-                if stays {
-                    remove(&engine, None, Some(&id)).await;
-                } else {
-                    remove(&engine, Some((&name, runner.bounds.place)), Some(&id)).await;
-                }
-                None
-            });
+            let is_on_disk = lies_on_disk(&labels.name);
+            let same = specs.get(&labels.spec).cloned().map(|runner| (runner, false));
+            let other = || {
+                let is_usable = is_noted && uids.contains(&labels.uid.0);
+                let runner =
+                    variants.iter().find(|runner| is_usable && runner.language == labels.language)?;
+                // Programs of another place are not bounded in the way that this runner says.
+                let is_alike = is_on_disk == (runner.bounds.place != DataPlace::Memory);
+                is_alike.then(|| (Arc::new(runner.clone()), true))
+            };
+            let runner = same.or_else(other).filter(|_| runs);
+            if runner.is_none() && (!is_noted || is_on_disk) {
+                others.push(id);
+                continue;
+            }
+            kept.insert(labels.name.clone());
+            let is_workspace = workspaces.iter().any(|workspace| workspace.name == labels.name);
+            taking.spawn(
+                Leftover { engine: self.engine.clone(), id, labels, is_noted, is_on_disk, is_workspace }
+                    .take(runner, terms.clone(), rescue.clone()),
+            );
         }
         // Removed before the pool begins, since it may give their UIDs to other containers.
+        let is_workspace = |name: &VolumeName| workspaces.iter().any(|workspace| workspace.name == *name);
         let stays = |volume: &FoundVolume| kept.contains(&volume.of) || is_workspace(&volume.of);
         let volumes = self.volumes.into_iter().filter(|volume| !stays(volume)).map(|volume| volume.name);
         remove_all(&self.engine, others, volumes.collect()).await;
-        let survivors: Vec<Survivor> = arming.join_all().await.into_iter().flatten().collect();
+        let survivors: Vec<Survivor> = taking.join_all().await.into_iter().flatten().collect();
         let lives = |workspace: &Workspace| survivors.iter().any(|one| one.armed.name == workspace.name);
         let workspaces = workspaces.into_iter().filter(|workspace| !lives(workspace)).collect();
         (survivors, workspaces)
@@ -164,6 +163,68 @@ impl Leftovers {
         let volumes = self.volumes.into_iter().filter(|volume| !names.contains(&volume.of));
         let volumes = volumes.map(|volume| volume.name);
         remove_all(&self.engine, containers.collect(), volumes.collect()).await
+    }
+}
+
+/// A container that may be taken over.
+struct Leftover {
+    engine: Engine,
+    id: ContainerId,
+    labels: ContainerLabels,
+    /// Whether a session had it.
+    is_noted: bool,
+    /// Whether its `/data` lies on a disk, and so outlives it.
+    is_on_disk: bool,
+    /// Whether its volumes stay when it is removed.
+    is_workspace: bool,
+}
+
+impl Leftover {
+    /// Arms it, or removes it. `runner` is what it runs, and whether that was made in another way then;
+    /// `None` for one that cannot be armed.
+    async fn take(
+        self,
+        runner: Option<(Arc<Runner>, bool)>,
+        terms: AgentTerms,
+        rescue: Option<Arc<dyn Rescue>>,
+    ) -> Option<Survivor> {
+        let Self { engine, id, labels: ContainerLabels { name, uid, is_over, .. }, .. } = &self;
+        let (why, greeting) = if let Some((runner, is_outdated)) = runner {
+            let bridge = || Bridge { engine: engine.clone(), container: id.clone() };
+            let mut opened = Link::open(bridge(), terms.of(name)).await;
+            if opened.is_err() {
+                tokio::time::sleep(SECOND_ATTEMPT_AFTER).await;
+                opened = Link::open(bridge(), terms.of(name)).await;
+            }
+            match opened {
+                // An idle one that is outdated is of no use.
+                Ok((link, greeting))
+                    if greeting.claim.is_some() || !(greeting.ran || *is_over || is_outdated) =>
+                {
+                    let (engine, id, name) = (engine.clone(), id.clone(), name.clone());
+                    let warm = Arc::default();
+                    let armed =
+                        ArmedContainer { engine, id, name, uid: *uid, runner, link, warm, is_outdated };
+                    return Some(Survivor { armed, greeting });
+                }
+                Ok((_, greeting)) => {
+                    let why =
+                        if is_outdated { "it is outdated" } else { "it was used, and no session has it" };
+                    (why.to_owned(), Some(greeting))
+                }
+                Err(error) => (error.to_string(), None),
+            }
+        } else {
+            ("it cannot be armed by this daemon".to_owned(), None)
+        };
+        warn!(%name, why, ?greeting, "a container of an earlier daemon is not taken over");
+        if self.is_noted && !self.is_on_disk && greeting.is_none() {
+            let lost = LostContainer { engine: engine.clone(), id: id.clone(), name: name.clone() };
+            rescue::rescue(rescue.as_deref(), lost).await;
+        }
+        let place = if self.is_on_disk { DataPlace::Disk(DiskBound::Watched) } else { DataPlace::Memory };
+        remove(engine, (!self.is_workspace).then_some((name, place)), Some(id)).await;
+        None
     }
 }
 

@@ -16,6 +16,7 @@
 //!                                                       proof      proves that containers are confined
 //!                                                       trial      makes one container for `doctor`
 //!                                                       leftovers  adopts or removes old containers
+//!                                                       rescue     has those read that are removed
 //!                                                       restored   repairs the engine's count of mounts
 //!                                                       workspaces keeps /data and home without a container
 //!  Lease (RAII) ── drop ──► released ──► destroyed
@@ -36,6 +37,7 @@ pub(crate) mod mount;
 mod package_labels;
 mod proof;
 mod reach;
+mod rescue;
 mod restored;
 mod runner;
 mod runner_terms;
@@ -69,6 +71,7 @@ pub use self::lease::{Adopted, AdoptedContainer, Lease};
 pub use self::mount::{HostMount, MountError};
 pub use self::package_labels::{PackageLabels, Registry, fetcher_of};
 pub use self::proof::{Aspect, ProofError, Violation};
+pub use self::rescue::{LostContainer, Rescue};
 pub use self::runner::{AgentLabels, Runner, is_language};
 pub use self::runner_terms::{FetchBounds, RunnerTerms};
 pub use self::secret::AgentTerms;
@@ -127,6 +130,8 @@ pub struct PoolConfig {
     pub snapshots: Option<SnapshotSettings>,
     /// The workspaces that an earlier daemon kept for sessions, or had in the container of one.
     pub workspaces: BTreeSet<VolumeName>,
+    /// Reads containers of an earlier daemon that cannot be taken over, before they are removed.
+    pub rescue: Option<Arc<dyn Rescue>>,
     /// Counts leases and starts.
     pub metrics: Metrics,
 }

@@ -213,6 +213,8 @@ pub(super) struct ContainerLabels {
     pub(super) name: VolumeName,
     /// The user and group of its processes.
     pub(super) uid: Uid,
+    /// What it runs.
+    pub(super) language: String,
     /// The hash of its specification, see [`Blueprint::hash`].
     pub(super) spec: String,
     /// Whether it began over a kept workspace: it has files of a session even if nothing ran in it.
@@ -230,15 +232,14 @@ impl ContainerLabels {
     pub(super) fn of(labels: &BTreeMap<String, String>) -> Option<Self> {
         let name = labels.get(NAME)?.parse().ok()?;
         let uid = Uid(labels.get(UID)?.parse().ok()?);
-        let (spec, is_over) = (labels.get(SPEC)?.clone(), labels.contains_key(OVER));
-        Some(Self { name, uid, spec, is_over })
+        let (language, spec) = (labels.get(RUNNER)?.clone(), labels.get(SPEC)?.clone());
+        Some(Self { name, uid, language, spec, is_over: labels.contains_key(OVER) })
     }
 }
 
 /// The workspace that this volume has, if a pool made it as `/data`.
 pub(super) fn workspace_of(volume: &Volume) -> Option<Workspace> {
-    let ContainerLabels { name, uid, .. } = ContainerLabels::of(&volume.labels)?;
-    let language = volume.labels.get(RUNNER)?.clone();
+    let ContainerLabels { name, uid, language, .. } = ContainerLabels::of(&volume.labels)?;
     (name == volume.name).then_some(Workspace { name, uid, language })
 }
 

@@ -24,7 +24,7 @@ use super::runner::{self, Runner};
 use super::snapshots::{self, SnapshotChecks, SnapshotSettings, WholeSnapshots};
 use super::spec::Blueprint;
 use super::workspaces::Workspace;
-use super::{AgentTerms, PoolConfig, PoolError, RunnerTerms, agent, disk, proof};
+use super::{AgentTerms, PoolConfig, PoolError, Rescue, RunnerTerms, agent, disk, proof};
 use crate::engine::{
     ContainerAction, Engine, EngineInfo, EventFilter, EventKind, EventStreamItem, Occurrence, VolumeName,
 };
@@ -52,6 +52,7 @@ pub(super) struct EngineWatch {
     uids: std::ops::RangeInclusive<u32>,
     /// The workspaces that the notes of sessions name.
     noted: BTreeSet<VolumeName>,
+    rescue: Option<Arc<dyn Rescue>>,
     sender: mpsc::UnboundedSender<DriverMessage>,
     reach: Arc<Reachability>,
     fatal: latest::Sender<Option<Arc<PoolError>>>,
@@ -100,6 +101,7 @@ impl EngineWatch {
             warm_parts: config.warm_parts,
             uids: config.settings.uid_range.clone(),
             noted: config.workspaces.clone(),
+            rescue: config.rescue.clone(),
             reach: Arc::new(Reachability::new(sender.clone())),
             sender,
             fatal: latest::Sender::new(None),
@@ -155,8 +157,10 @@ impl EngineWatch {
         let variants: Vec<Runner> =
             found.iter().flat_map(|runner| snapshots::variants(runner, &mountable)).collect();
         let kept = (&self.noted, &self.uids);
-        let (survivors, workspaces) = left.take_over(&blueprint, &variants, &self.terms, kept).await;
-        // Only now: the containers of an earlier build, which used its volume, are gone.
+        let rescue = self.rescue.clone();
+        let (survivors, workspaces) = left.take_over(&blueprint, &variants, &self.terms, kept, rescue).await;
+        // Only now: the containers of an earlier build, which used its volume, are gone, but for those in
+        // which programs still run.
         agent::remove_outdated(&self.engine, &self.owner, &self.agent_files).await;
         if !survivors.is_empty() {
             info!(containers = survivors.len(), "containers of an earlier daemon live on");

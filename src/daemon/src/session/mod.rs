@@ -46,6 +46,7 @@ pub use gate::message::{SessionKey, TurnKind};
 pub use gate::turn::Turn;
 pub use id::{IdError, SessionId};
 pub use lease::recover::ResumableRun;
+pub use lease::rescue::LostFiles;
 pub use output::capture::CapturedOutput;
 pub use output::live::{OutputBacklog, OutputFollower, OutputPiece, Pace};
 pub(crate) use output::stream::excerpt;

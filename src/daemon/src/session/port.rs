@@ -27,10 +27,11 @@ use paddock_proto::message::Claim;
 use tokio::io::AsyncRead;
 use tokio::sync::watch;
 
-use crate::engine::{ContainerStatus, EngineError};
+use crate::engine::{ContainerId, ContainerStatus, Engine, EngineError};
 use crate::link::{Incoming, Link, LinkError, Stream};
 use crate::pool::core::LeaseRefusal;
-use crate::pool::{self, Lease, Pool, Runner, WarmStage};
+use crate::pool::{self, Bounds, DataPlace, Lease, LostContainer, Pool, Runner, WarmStage};
+use crate::session::sync::DataBounds;
 use crate::tenants::TenantShare;
 
 /// The agent must send its next message, and accept the next bytes, within this time; else its container is
@@ -73,12 +74,28 @@ pub(in crate::session) trait ContainerPool: Send + Sync {
     fn starved_changes(&self) -> watch::Receiver<usize>;
 }
 
-/// A leased container. Dropping it destroys the container, and keeps its workspace if it was told to.
+/// A container whose `/data` the engine can read, whether or not its agent answers.
 #[async_trait]
-pub(in crate::session) trait Container: Send + Sync {
+pub(in crate::session) trait Readable: Send + Sync {
     /// The daemon's name for it: the same in every life of the daemon.
     fn name(&self) -> &str;
 
+    /// The bounds of its `/data`, where that lies on a disk; `None` where it ends with the container.
+    fn on_disk(&self) -> Option<DataBounds>;
+
+    /// What the engine says that the container does.
+    async fn status(&self) -> Result<ContainerStatus, EngineError>;
+
+    /// Freezes every process in it.
+    async fn pause(&self) -> Result<(), EngineError>;
+
+    /// Packs `/data`, in at most `cap` bytes, with names that are relative to it.
+    async fn pack_data(&self, cap: u64) -> Result<TarSource, EngineError>;
+}
+
+/// A leased container. Dropping it destroys the container, and keeps its workspace if it was told to.
+#[async_trait]
+pub(in crate::session) trait Container: Readable {
     /// The engine's id for it, shortened as log lines have it.
     fn short_id(&self) -> &str;
 
@@ -106,14 +123,9 @@ pub(in crate::session) trait Container: Send + Sync {
     /// Whether its workspace stays when it is dropped, where that lies on a disk.
     fn keep_workspace(&self, keeps: bool);
 
-    /// What the engine says that the container does.
-    async fn status(&self) -> Result<ContainerStatus, EngineError>;
-
-    /// Freezes every process in it.
-    async fn pause(&self) -> Result<(), EngineError>;
-
-    /// Packs `/data`, in at most `cap` bytes, with names that are relative to it.
-    async fn pack_data(&self, cap: u64) -> Result<TarSource, EngineError>;
+    /// Whether an earlier daemon made it, in another way than this one would: programs that run in it go on,
+    /// and no other begins once they have ended.
+    fn is_outdated(&self) -> bool;
 
     /// Unpacks an archive into `/data`, as root.
     async fn unpack_data(&self, tar: TarStream) -> Result<(), EngineError>;
@@ -169,11 +181,60 @@ impl ContainerPool for Pool {
 }
 
 #[async_trait]
-impl Container for Lease {
+impl Readable for Lease {
     fn name(&self) -> &str {
         self.name.as_str()
     }
 
+    fn on_disk(&self) -> Option<DataBounds> {
+        let Bounds { data, data_inodes, place, .. } = self.runner.bounds;
+        (place != DataPlace::Memory).then_some(DataBounds { bytes: data, entries: data_inodes })
+    }
+
+    async fn status(&self) -> Result<ContainerStatus, EngineError> {
+        self.engine.container_inspect(&self.id).await.map(|detail| detail.state.status)
+    }
+
+    async fn pause(&self) -> Result<(), EngineError> {
+        self.engine.container_pause(&self.id).await
+    }
+
+    async fn pack_data(&self, cap: u64) -> Result<TarSource, EngineError> {
+        packed(&self.engine, &self.id, cap).await
+    }
+}
+
+#[async_trait]
+impl Readable for LostContainer {
+    fn name(&self) -> &str {
+        self.name.as_str()
+    }
+
+    fn on_disk(&self) -> Option<DataBounds> {
+        None
+    }
+
+    async fn status(&self) -> Result<ContainerStatus, EngineError> {
+        self.engine.container_inspect(&self.id).await.map(|detail| detail.state.status)
+    }
+
+    async fn pause(&self) -> Result<(), EngineError> {
+        self.engine.container_pause(&self.id).await
+    }
+
+    async fn pack_data(&self, cap: u64) -> Result<TarSource, EngineError> {
+        packed(&self.engine, &self.id, cap).await
+    }
+}
+
+async fn packed(engine: &Engine, id: &ContainerId, cap: u64) -> Result<TarSource, EngineError> {
+    // The names in an archive of `/data/.` are relative to it.
+    let archive = engine.archive_get(id, &format!("{DATA_DIR}/."), cap).await?;
+    Ok(Box::new(archive.into_async_read()))
+}
+
+#[async_trait]
+impl Container for Lease {
     fn short_id(&self) -> &str {
         self.id.short()
     }
@@ -213,18 +274,8 @@ impl Container for Lease {
         Lease::keep_workspace(self, keeps);
     }
 
-    async fn status(&self) -> Result<ContainerStatus, EngineError> {
-        self.engine.container_inspect(&self.id).await.map(|detail| detail.state.status)
-    }
-
-    async fn pause(&self) -> Result<(), EngineError> {
-        self.engine.container_pause(&self.id).await
-    }
-
-    async fn pack_data(&self, cap: u64) -> Result<TarSource, EngineError> {
-        // The names in an archive of `/data/.` are relative to it.
-        let archive = self.engine.archive_get(&self.id, &format!("{DATA_DIR}/."), cap).await?;
-        Ok(Box::new(archive.into_async_read()))
+    fn is_outdated(&self) -> bool {
+        self.is_outdated
     }
 
     async fn unpack_data(&self, tar: TarStream) -> Result<(), EngineError> {

@@ -88,7 +88,7 @@ impl World {
         std::mem::forget(LeaseNotes::new(world.store.folder("leases").unwrap()).write("c1", note));
         let (claim, runs) = (world.session.claim(), vec![id.to_owned()]);
         let found = FoundContainer { container: container.lease().await, claim, runs };
-        let run = world.sessions.recover(vec![found], BTreeSet::new()).await.pop().unwrap();
+        let run = world.sessions.recover(vec![found], BTreeSet::new(), BTreeMap::new()).await.pop().unwrap();
         (world, run)
     }
 

@@ -75,6 +75,11 @@ impl Lessor {
             self.save_what_is_left(session, leased).await;
             leases.by_language.remove(language);
         }
+        // No program begins in a container of another version, unless one that runs there has it still.
+        if let Some(leased) = leases.resting(language).filter(|leased| leased.container.is_outdated()) {
+            leased.save_unsaved(session).await;
+            leases.by_language.remove(language);
+        }
         if leases.by_language.contains_key(language) {
             return Ok(());
         }

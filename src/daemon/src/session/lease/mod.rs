@@ -5,6 +5,7 @@
 //!                                                                       ├─► Leased ─► dropped: destroyed
 //!  recover  found after a restart, its note and its claim agree ────────┘
 //!
+//!  rescue   found after a restart, its agent does not answer: the engine reads its files
 //!  eviction   the pool is full, a session rests: it is evicted
 //! ```
 //!
@@ -19,6 +20,7 @@ pub(in crate::session) mod eviction;
 pub(in crate::session) mod lessor;
 pub(in crate::session) mod notes;
 pub(in crate::session) mod recover;
+pub(in crate::session) mod rescue;
 mod save;
 pub(in crate::session) mod usage_notes;
 

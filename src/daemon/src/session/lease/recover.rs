@@ -3,13 +3,15 @@
 //!
 //! ```text
 //!  notes ─┬─ container lives, its agent names the same session ─► leased again ─► its runs are followed
+//!         │                                      of another version: until nothing runs in it any more
+//!         ├─ container lived, its agent did not answer ─► read (`rescue`); its runs are reported lost
 //!         ├─ container is gone, its workspace is there ─► kept; its runs are reported lost
 //!         └─ both are gone ─► its runs are reported lost
 //! ```
 //!
 //! It must never run anything again, nor believe a container whose claim is not that of the noted session.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Display;
 use std::sync::Arc;
 
@@ -19,6 +21,7 @@ use tracing::{info, warn};
 
 use super::Leased;
 use super::notes::{LeaseNote, RunNote};
+use super::rescue::LostFiles;
 use super::usage_notes::NotedNetwork;
 use crate::link::LinkError;
 use crate::pool::Adopted;
@@ -28,10 +31,12 @@ use crate::session::gate::turn::Turn;
 use crate::session::output::capture::Capture;
 use crate::session::port::FoundContainer;
 use crate::session::registry::Session;
+use crate::session::run::finish::SALVAGED;
 use crate::session::run::follow::{Control, OutputSink};
 use crate::session::run::report::{Recovered, RunReport};
 use crate::session::sessions::Sessions;
 use crate::session::sync::baseline::Baseline;
+use crate::session::sync::{Collected, salvage};
 
 /// A run that an earlier daemon started, in a container that its session has again.
 pub struct ResumableRun {
@@ -81,17 +86,20 @@ impl Sessions {
     /// Gives containers of an earlier daemon back to their sessions. Code that runs in them is followed in
     /// tasks of its own, with a turn in its session; the commands that run are returned. To be called once,
     /// before anything is served.
-    pub async fn adopt(self: &Arc<Self>, adopted: Adopted) -> Vec<ResumableRun> {
+    pub async fn adopt(self: &Arc<Self>, adopted: Adopted, lost: &LostFiles) -> Vec<ResumableRun> {
         let Adopted { containers, workspaces } = adopted;
         let workspaces = workspaces.iter().map(ToString::to_string).collect();
-        self.recover(containers.into_iter().map(FoundContainer::from).collect(), workspaces).await
+        let found = containers.into_iter().map(FoundContainer::from).collect();
+        self.recover(found, workspaces, lost.take()).await
     }
 
-    /// `workspaces` are those that the engine still has of noted containers that are gone.
+    /// `workspaces` are those that the engine still has of noted containers that are gone, and `saved` what
+    /// was read out of such containers before they went.
     pub(in crate::session) async fn recover(
         self: &Arc<Self>,
         found: Vec<FoundContainer>,
         mut workspaces: BTreeSet<String>,
+        mut saved: BTreeMap<String, Collected>,
     ) -> Vec<ResumableRun> {
         let notes = &self.runs().lessor().notes;
         let mut noted: HashMap<_, _> = notes.read().into_iter().collect();
@@ -119,13 +127,14 @@ impl Sessions {
                 Err(error) => {
                     let session_id = &note.session;
                     warn!(container = name, session_id, %error, "a container is not taken over");
-                    self.report_lost(&note, &error).await;
+                    self.report_lost(&note, &error, None).await;
                     notes.forget(&name);
                 }
             }
         }
         for (container, note) in noted {
-            self.report_lost(&note, &"its container is gone, or did not answer").await;
+            let saved = saved.remove(&container);
+            self.report_lost(&note, &"its container is gone, or did not answer", saved).await;
             if workspaces.remove(&container) {
                 self.workspaces().found(&container, note);
             } else {
@@ -143,12 +152,18 @@ impl Sessions {
     }
 
     /// Reports the code that was in flight in a container that its session cannot have again.
-    async fn report_lost(&self, note: &LeaseNote, why: &(dyn Display + Sync)) {
+    async fn report_lost(&self, note: &LeaseNote, why: &(dyn Display + Sync), saved: Option<Collected>) {
         let Ok(id) = note.session.parse() else { return };
+        let what_became = if saved.is_some() { SALVAGED } else { "" };
+        let why = &format!("{why}{what_became}");
+        let mut saved = saved.unwrap_or_default();
         for run in note.runs.iter().filter(|run| !run.is_command) {
             warn!(session_id = %id, run_id = run.id, %why, "a run was lost with its container");
             if let Ok(session) = self.get(&note.owner, &id).await {
-                session.report(Recovered::lost(run.id.clone(), why));
+                // Nobody knows which run made which file: the first one tells of all.
+                let Collected { changed, not_saved, .. } = std::mem::take(&mut saved);
+                let lost = Recovered::lost(run.id.clone(), why);
+                session.report(Recovered { changed, not_saved, ..lost });
             }
         }
     }
@@ -178,17 +193,30 @@ impl Sessions {
                 Ok(baseline) => baseline,
                 Err(error) => {
                     leases.drop_resting(&note.language);
+                    if (!note.runs.is_empty() || note.unsaved)
+                        && let Err(error) = salvage::salvage(space, &*container, lessor.data).await
+                    {
+                        warn!(session_id = %session.id, %error, "files of a container could not be saved");
+                    }
                     return Err(error.into());
                 }
             };
             let kept = lessor.notes.write(container.name(), note.clone());
-            let name = container.name();
-            info!(name, session_id = %session.id, runs = runs.len(), "a session has its container again");
+            let name = container.name().to_owned();
             let gateway = lessor.gateway(&session, &*container);
             networks = lessor.admit_again(&gateway, note);
             let leased = Leased::new(container, baseline, kept, (lessor.data, gateway.open()));
             let mut leased = leased.kept_by(self.workspaces().keeper(&session, &note.language));
             leased.list(&session.space).await;
+            if leased.container.is_outdated() && runs.is_empty() {
+                // Nothing runs in it, and nothing more shall.
+                info!(name, session_id = %session.id, "a container of a session is outdated, and given up");
+                leased.save_unsaved(&session).await;
+                drop(leased);
+                leases.drop_resting(&note.language);
+                return Ok(Vec::new());
+            }
+            info!(name, session_id = %session.id, runs = runs.len(), "a session has its container again");
             lessor.keep(&session, leases, &note.language, leased);
         }
         let mut in_flight = Vec::new();

@@ -24,11 +24,12 @@ use tokio::sync::{Notify, watch};
 
 pub(in crate::session) use self::agent::FakeContainer;
 pub(in crate::session) use self::script::{Script, Step, collect_file, end_of_run, ended, file};
-use super::{Container, ContainerPool, TarSource, TarStream};
+use super::{Container, ContainerPool, Readable, TarSource, TarStream};
 use crate::engine::{ContainerStatus, EngineError, EngineOp};
 use crate::link::Link;
 use crate::pool::core::LeaseRefusal;
-use crate::pool::{Runner, WarmStage};
+use crate::pool::{Bounds, DataPlace, Runner, WarmStage};
+use crate::session::sync::DataBounds;
 use crate::tenants::TenantShare;
 
 /// A fake container in a session's hands.
@@ -54,11 +55,36 @@ fn refused(op: EngineOp) -> EngineError {
 }
 
 #[async_trait]
-impl Container for FakeLease {
+impl Readable for FakeLease {
     fn name(&self) -> &str {
         &self.container.0.name
     }
 
+    fn on_disk(&self) -> Option<DataBounds> {
+        let Bounds { data, data_inodes, place, .. } = self.container.0.runner.bounds;
+        (place != DataPlace::Memory).then_some(DataBounds { bytes: data, entries: data_inodes })
+    }
+
+    async fn status(&self) -> Result<ContainerStatus, EngineError> {
+        self.container.engine().status.ok_or_else(|| refused(EngineOp::ContainerInspect))
+    }
+
+    async fn pause(&self) -> Result<(), EngineError> {
+        let mut engine = self.container.engine();
+        engine.calls.push("pause");
+        if engine.can_pause { Ok(()) } else { Err(refused(EngineOp::ContainerPause)) }
+    }
+
+    async fn pack_data(&self, _: u64) -> Result<TarSource, EngineError> {
+        let mut engine = self.container.engine();
+        engine.calls.push("pack");
+        let archive = engine.archive.clone().ok_or_else(|| refused(EngineOp::ArchiveGet))?;
+        Ok(Box::new(std::io::Cursor::new(archive)))
+    }
+}
+
+#[async_trait]
+impl Container for FakeLease {
     fn short_id(&self) -> &str {
         "0123456789ab"
     }
@@ -96,21 +122,8 @@ impl Container for FakeLease {
         self.container.0.keeps_workspace.store(keeps, Relaxed);
     }
 
-    async fn status(&self) -> Result<ContainerStatus, EngineError> {
-        self.container.engine().status.ok_or_else(|| refused(EngineOp::ContainerInspect))
-    }
-
-    async fn pause(&self) -> Result<(), EngineError> {
-        let mut engine = self.container.engine();
-        engine.calls.push("pause");
-        if engine.can_pause { Ok(()) } else { Err(refused(EngineOp::ContainerPause)) }
-    }
-
-    async fn pack_data(&self, _: u64) -> Result<TarSource, EngineError> {
-        let mut engine = self.container.engine();
-        engine.calls.push("pack");
-        let archive = engine.archive.clone().ok_or_else(|| refused(EngineOp::ArchiveGet))?;
-        Ok(Box::new(std::io::Cursor::new(archive)))
+    fn is_outdated(&self) -> bool {
+        self.container.0.is_outdated.load(Relaxed)
     }
 
     async fn unpack_data(&self, mut tar: TarStream) -> Result<(), EngineError> {

@@ -20,7 +20,7 @@ use crate::session::sync::{Collected, DataBounds, SyncError, delta, salvage, sum
 use crate::store::StoreError;
 
 /// Added to the report of a lost run whose files could be saved all the same.
-const SALVAGED: &str = "; the files that it had made until then were saved";
+pub(in crate::session) const SALVAGED: &str = "; the files that it had made until then were saved";
 
 /// Added to the report of a lost run whose files the store did not take.
 const NOT_SALVAGED: &str = "; the files that it had made until then are lost: ";
@@ -59,7 +59,10 @@ impl Finish<'_> {
             leased.note.end(self.id);
             leased.container.note_used();
         }
-        if !keep {
+        let is_used_up = |leased: &mut Leased| {
+            leased.container.is_outdated() && !leased.note.has_runs() && !leased.note.has_unsaved()
+        };
+        if !keep || self.leased(leases).is_some_and(is_used_up) {
             leases.drop_lease(self.language, &self.started.container);
         }
         report.phases.files_out = ended.elapsed();

@@ -14,20 +14,20 @@
 mod ignored;
 
 use std::io::Read;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use paddock_proto::LinkTarget;
 use paddock_proto::ignore::MAX_FILE;
 use paddock_proto::message::{Entry, EntryKind};
+use paddock_proto::{LinkTarget, RelPath};
 use sha2::{Digest, Sha256};
 use tracing::{info, warn};
 
 use self::ignored::Ignored;
 use super::{Collected, DataBounds};
 use crate::engine::ContainerStatus;
-use crate::pool::{Bounds, DataPlace};
-use crate::session::port::Container;
+use crate::session::port::Readable;
 use crate::store::tar::{MemberKind, TarLimits, TarMember, TarReader};
 use crate::store::{Batch, Space, StoreError, blocking};
 
@@ -35,6 +35,9 @@ use crate::store::{Batch, Space, StoreError, blocking};
 const OVERHEAD: u64 = 4096;
 
 const SECOND: i64 = 1_000_000_000;
+
+/// Bytes that are copied in one go.
+const COPY: usize = 256 * 1024;
 
 /// How long the archive of a workspace is read: the call that lost its container waits.
 const WITHIN: Duration = Duration::from_secs(60);
@@ -46,11 +49,12 @@ const WITHIN: Duration = Duration::from_secs(60);
 /// The store's: nothing is saved then.
 pub(in crate::session) async fn salvage(
     space: &Arc<Space>,
-    container: &dyn Container,
+    container: &dyn Readable,
     bounds: DataBounds,
 ) -> Result<Option<Collected>, StoreError> {
     let name = container.name();
-    let is_on_disk = container.runner().bounds.place != DataPlace::Memory;
+    let on_disk = container.on_disk();
+    let is_on_disk = on_disk.is_some();
     match container.status().await {
         Ok(ContainerStatus::Running) => {
             // Its programs may still run. A container that cannot be paused is read all the same.
@@ -62,13 +66,7 @@ pub(in crate::session) async fn salvage(
         Ok(ContainerStatus::Exited) if is_on_disk => {}
         Ok(_) | Err(_) => return Ok(None),
     }
-    let has = match container.runner().bounds.place {
-        DataPlace::Memory => bounds,
-        DataPlace::Disk(_) => {
-            let Bounds { data, data_inodes, .. } = container.runner().bounds;
-            DataBounds { bytes: data, entries: data_inodes }
-        }
-    };
+    let has = on_disk.unwrap_or(bounds);
     let limits = TarLimits { entries: has.reported(), bytes: has.bytes };
     let cap = has.bytes.saturating_add(has.entries.saturating_mul(OVERHEAD));
     let archive = match container.pack_data(cap).await {
@@ -81,8 +79,13 @@ pub(in crate::session) async fn salvage(
     let until = tokio::time::Instant::now() + WITHIN;
     let mut tar = TarReader::new(archive, limits);
     let ignored = is_on_disk.then(Ignored::default);
-    let mut salvage =
-        Salvage { space, batch: Batch::new(space.clone()), done: Collected::default(), ignored };
+    let mut salvage = Salvage {
+        space,
+        batch: Batch::new(space.clone()),
+        done: Collected::default(),
+        ignored,
+        names: Vec::new(),
+    };
     loop {
         if is_on_disk && tokio::time::Instant::now() >= until {
             warn!(name, "the archive of a container is not read to its end: that takes too long");
@@ -101,8 +104,9 @@ pub(in crate::session) async fn salvage(
             break;
         }
     }
-    let mut done = salvage.done;
-    salvage.batch.commit().await?;
+    let Salvage { batch, mut done, names, .. } = salvage;
+    batch.commit().await?;
+    copy(space, names, &mut done).await?;
     done.changed.retain(|entry| matches!(entry.kind, EntryKind::File(_)));
     info!(name, files = done.changed.len(), "files were salvaged from a lost container");
     Ok(Some(done))
@@ -114,6 +118,73 @@ struct Salvage<'a> {
     done: Collected,
     /// What git would ignore, where that is left out.
     ignored: Option<Ignored>,
+    /// Further names of files, and the name under which the archive has the content.
+    names: Vec<(RelPath, RelPath)>,
+}
+
+/// Saves files under their further names, each a file of its own as an agent would send it. The content is
+/// that of the name that was saved.
+async fn copy(
+    space: &Arc<Space>,
+    names: Vec<(RelPath, RelPath)>,
+    done: &mut Collected,
+) -> Result<(), StoreError> {
+    let mut batch = Batch::new(space.clone());
+    for (path, first) in names {
+        let of = |path: &RelPath| space.manifest().get(path).map(|stored| stored.entry.clone());
+        let Some(source) = of(&first).filter(|entry| matches!(entry.kind, EntryKind::File(_))) else {
+            done.leave(path, "it is another name of a file that is not saved");
+            continue;
+        };
+        let entry = Entry { path, ..source.clone() };
+        let alike = of(&entry.path).is_some_and(|stored| stored.kind == entry.kind);
+        if alike && stored_digest(space, &entry).await? == stored_digest(space, &source).await? {
+            continue;
+        }
+        if let Err(error) = batch.admit(&entry) {
+            done.leave(entry.path, error.left_out());
+            continue;
+        }
+        batch.file(entry.clone());
+        let mut at = 0;
+        loop {
+            let (space, path) = (space.clone(), source.path.clone());
+            let what = format!("cannot read {path:?} from the store");
+            let read = move || {
+                let mut piece = vec![0; COPY];
+                let n = space.open(&path)?.read_at(&mut piece, at)?;
+                piece.truncate(n);
+                Ok(piece)
+            };
+            let piece = blocking(move || read().map_err(StoreError::io(what))).await?;
+            if piece.is_empty() {
+                break;
+            }
+            at += piece.len() as u64;
+            batch.write(&piece).await?;
+        }
+        batch.keep();
+        done.changed.push(entry);
+    }
+    batch.commit().await?;
+    Ok(())
+}
+
+async fn stored_digest(space: &Arc<Space>, entry: &Entry) -> Result<Vec<u8>, StoreError> {
+    let (space, path) = (space.clone(), entry.path.clone());
+    let what = format!("cannot read {path:?} from the store");
+    let read = move || {
+        let mut file = space.open(&path)?;
+        let mut digest = Sha256::new();
+        let mut piece = vec![0; 64 * 1024];
+        loop {
+            match file.read(&mut piece)? {
+                0 => return Ok(digest.finalize().to_vec()),
+                n => digest.update(&piece[..n]),
+            }
+        }
+    };
+    blocking(move || read().map_err(StoreError::io(what))).await
 }
 
 impl Salvage<'_> {
@@ -139,10 +210,9 @@ impl Salvage<'_> {
                 Ok(target) => EntryKind::Link(target),
                 Err(_) => return Ok(true),
             },
-            // The agent would send another name of a file as a file; an archive has its content under the
-            // first.
-            MemberKind::Hard(_) => {
-                self.done.leave(path, "it is another name of a file");
+            // An archive has the content of a file only under its first name.
+            MemberKind::Hard(first) => {
+                self.names.push((path, first));
                 return Ok(true);
             }
         };
@@ -181,30 +251,13 @@ impl Salvage<'_> {
         // Archives have whole seconds: a file of the same size and second is compared by its content.
         let seconds = |entry: &Entry| entry.mtime_ns.div_euclid(SECOND);
         let alike = stored.filter(|stored| stored.kind == entry.kind && seconds(stored) == seconds(&entry));
-        if alike.is_some() && self.stored_digest(&entry).await? == digest.finalize()[..] {
+        if alike.is_some() && stored_digest(self.space, &entry).await? == digest.finalize()[..] {
             self.batch.discard();
         } else {
             self.batch.keep();
             self.done.changed.push(entry);
         }
         Ok(true)
-    }
-
-    async fn stored_digest(&self, entry: &Entry) -> Result<Vec<u8>, StoreError> {
-        let (space, path) = (self.space.clone(), entry.path.clone());
-        let what = format!("cannot read {path:?} from the store");
-        let read = move || {
-            let mut file = space.open(&path)?;
-            let mut digest = Sha256::new();
-            let mut piece = vec![0; 64 * 1024];
-            loop {
-                match file.read(&mut piece)? {
-                    0 => return Ok(digest.finalize().to_vec()),
-                    n => digest.update(&piece[..n]),
-                }
-            }
-        };
-        blocking(move || read().map_err(StoreError::io(what))).await
     }
 }
 

@@ -180,7 +180,7 @@ async fn the_next_daemon_keeps_what_notes_and_engine_both_have() {
     let claim = world.sessions.get("owner", &"v".parse().unwrap()).await.unwrap().claim();
     let found = FoundContainer { container: alive.lease().await, claim, runs: Vec::new() };
     let there = ["w", "no-list"].map(str::to_owned);
-    assert!(world.sessions.recover(vec![found], BTreeSet::from(there)).await.is_empty());
+    assert!(world.sessions.recover(vec![found], BTreeSet::from(there), Default::default()).await.is_empty());
     assert!(is_kept(&alive), "the engine removes only the container");
     assert_eq!(world.sessions.kept_workspaces().0, 2);
     let mut kept: Vec<_> = world.notes().into_iter().map(|(name, note)| (name, note.kept_since_ms)).collect();

@@ -37,7 +37,7 @@ fn note(world: &World, runs: &[RunNote]) {
 async fn recover(world: &World, container: &FakeContainer, claim: Claim, runs: &[&str]) -> Vec<ResumableRun> {
     let runs = runs.iter().map(|&id| id.to_owned()).collect();
     let found = FoundContainer { container: container.lease().await, claim, runs };
-    world.sessions.recover(vec![found], BTreeSet::new()).await
+    world.sessions.recover(vec![found], BTreeSet::new(), BTreeMap::new()).await
 }
 
 async fn news(world: &World) -> Vec<Recovered> {
@@ -110,7 +110,7 @@ async fn a_container_that_no_note_names_is_given_up() {
 async fn code_of_a_container_that_is_gone_is_reported_lost_and_its_note_goes() {
     let world = World::new(&[]).await;
     note(&world, &[run_note("run_1", false), run_note("exec_1", true)]);
-    assert!(world.sessions.recover(Vec::new(), BTreeSet::new()).await.is_empty());
+    assert!(world.sessions.recover(Vec::new(), BTreeSet::new(), BTreeMap::new()).await.is_empty());
     let news = news(&world).await;
     assert!(is_lost(&news) && news[0].run_id == "run_1", "{news:?}: executions tell of their own");
     assert_eq!(world.notes(), []);
@@ -205,4 +205,56 @@ async fn a_run_that_no_note_has_may_take_as_long_as_any() {
     recover(&world, &container, world.session.claim(), &["run_9"]).await;
     assert!(is_lost(&news(&world).await));
     assert_eq!(begun.elapsed().as_secs(), (bounds().longest + 2 * GRACE).as_secs());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_runs_in_a_container_of_another_version_ends_there_and_nothing_else_begins() {
+    let old = FakeContainer::scripted("c1", |script| {
+        script.attach = attached(vec![Step::UntilToldToEnd, Step::Say(ended())]);
+        script.base = vec![Step::Say(Event::Collected { entries: 0 })];
+        script.collect = collect_file("out", "made");
+    });
+    old.is_of_another_version();
+    let new = FakeContainer::new("c2");
+    let world = World::new(&[&new]).await;
+    note(&world, &[run_note("run_1", false)]);
+    recover(&world, &old, world.session.claim(), &["run_1"]).await;
+    old.until(|request| matches!(request, Request::Attach(_))).await;
+    assert!(!old.is_given_up(), "a program runs in it");
+    old.tell_to_end();
+    let news = news(&world).await;
+    assert_eq!((news[0].end.exit_code(), world.saved("out").as_deref()), (0, Some("made")));
+    assert!(old.is_given_up(), "nothing runs in it any more");
+    world.run().await.unwrap();
+    assert_eq!((old.runs(), new.runs()), (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_of_another_version_in_which_nothing_runs_is_given_up_once_its_files_are_saved() {
+    let old = FakeContainer::scripted("c1", |script| {
+        script.base = vec![Step::Say(Event::Collected { entries: 0 })];
+        script.collect = collect_file("out", "made");
+    });
+    old.is_of_another_version();
+    let world = World::new(&[]).await;
+    note(&world, &[]);
+    let notes = LeaseNotes::new(world.store.folder("leases").unwrap());
+    let [(name, unsaved)] = &notes.read()[..] else { panic!() };
+    std::mem::forget(notes.write(name, LeaseNote { unsaved: true, ..unsaved.clone() }));
+    assert!(recover(&world, &old, world.session.claim(), &[]).await.is_empty());
+    assert_eq!(world.saved("out").as_deref(), Some("made"));
+    assert!(old.is_given_up());
+    assert_eq!((world.sessions.live(), world.notes()), (0, Vec::new()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_engine_reads_a_container_whose_agent_does_not_say_what_it_has() {
+    let container = FakeContainer::scripted("c1", |script| script.base = vec![Step::Hang]);
+    container.engine().archive =
+        Some(crate::session::sync::salvage::tests::archive(&[("new", "made")]).await);
+    let world = World::new(&[]).await;
+    note(&world, &[run_note("run_1", false)]);
+    assert!(recover(&world, &container, world.session.claim(), &["run_1"]).await.is_empty());
+    assert_eq!(world.saved("new").as_deref(), Some("made"));
+    assert!(container.is_given_up());
 }

@@ -60,6 +60,8 @@ pub(super) struct Inner {
     pub(super) is_given_up: AtomicBool,
     /// Whether its workspace is kept when it is.
     pub(super) keeps_workspace: AtomicBool,
+    /// Whether another version of the daemon made it.
+    pub(super) is_outdated: AtomicBool,
 }
 
 impl FakeContainer {
@@ -117,6 +119,7 @@ impl FakeContainer {
             dead: CancellationToken::new(),
             is_given_up: AtomicBool::new(false),
             keeps_workspace: AtomicBool::new(false),
+            is_outdated: AtomicBool::new(false),
         }))
     }
 
@@ -177,6 +180,11 @@ impl FakeContainer {
     /// Whether its workspace is kept after that.
     pub(in crate::session) fn keeps_workspace(&self) -> bool {
         self.0.keeps_workspace.load(Relaxed)
+    }
+
+    /// From now on it counts as made by another version of the daemon.
+    pub(in crate::session) fn is_of_another_version(&self) {
+        self.0.is_outdated.store(true, Relaxed);
     }
 
     /// Lets steps go on that wait for a request to end a run.

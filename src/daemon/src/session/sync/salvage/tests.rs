@@ -7,7 +7,7 @@ use paddock_proto::RelPath;
 use tokio_tar::{EntryType, Header};
 
 use super::*;
-use crate::pool::DiskBound;
+use crate::pool::{DataPlace, DiskBound};
 use crate::session::port::fake::FakeContainer;
 use crate::session::test_world::{QUOTA, save, saved, store};
 
@@ -114,14 +114,18 @@ async fn an_archive_that_ends_early_gives_what_was_whole() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_name_of_a_file_is_said_to_be_left_and_a_symbolic_link_is_kept() {
+async fn another_name_of_a_file_becomes_a_file_and_a_symbolic_link_is_kept() {
+    let large = vec![b'1'; COPY + 1];
     let archive = whole(&[
-        of_file("file", 1, b"1"),
+        of_file("file", 1, &large),
         member(EntryType::Link, "hard", Some("file"), 1, b""),
+        member(EntryType::Link, "of/nothing", Some("missing"), 1, b""),
         member(EntryType::Symlink, "soft", Some("file"), 1, b""),
     ]);
     let done = salvaged(Some(archive), BOUNDS, |_| {}).await;
-    assert_eq!(done.not_saved(), [(&b"hard"[..], "it is another name of a file")]);
+    assert_eq!(done.changed(), [&b"file"[..], b"hard"]);
+    assert_eq!(saved(&done.space, "hard").map(String::into_bytes), Some(large));
+    assert_eq!(done.not_saved(), [(&b"of/nothing"[..], "it is another name of a file that is not saved")]);
     let soft = RelPath::new("soft").unwrap();
     assert!(matches!(done.space.manifest().get(&soft).unwrap().entry.kind, EntryKind::Link(_)));
 }
