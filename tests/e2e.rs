@@ -17,6 +17,8 @@ mod answers;
 mod archives;
 #[path = "e2e/ask.rs"]
 mod ask;
+#[path = "e2e/audit.rs"]
+mod audit;
 #[path = "e2e/backup.rs"]
 mod backup;
 #[path = "e2e/by_ssh.rs"]

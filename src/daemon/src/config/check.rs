@@ -22,12 +22,12 @@ use super::env;
 use super::error::{ConfigError, Origin, Warning};
 use super::layers::Layers;
 use super::raw::{
-    AgentTable, EngineTable, FilesTable, LogTable, McpTable, RawConfig, SessionsTable, ShutdownTable,
-    StoreTable, TimeoutsTable,
+    AgentTable, AuditTable, EngineTable, FilesTable, LogTable, McpTable, RawConfig, SessionsTable,
+    ShutdownTable, StoreTable, TimeoutsTable,
 };
 use super::types::{
-    AgentSettings, Config, EngineSettings, FilesSettings, LogSettings, McpSettings, SessionsSettings,
-    ShutdownSettings, StoreSettings, TimeoutsSettings, UrlStyle,
+    AgentSettings, AuditSettings, Config, EngineSettings, FilesSettings, LogSettings, McpSettings,
+    SessionsSettings, ShutdownSettings, StoreSettings, TimeoutsSettings, UrlStyle,
 };
 use super::value::{Secret, Size, Time, human};
 
@@ -74,6 +74,7 @@ impl<'a> Checker<'a> {
         let RawConfig {
             http,
             auth,
+            audit,
             mcp,
             store,
             files,
@@ -110,6 +111,7 @@ impl<'a> Checker<'a> {
         let resume_window = self.time("mcp.resume_window", resume_window, Duration::ZERO..=HOUR)?;
         let engine = self.engine(engine)?;
         let config = Config {
+            audit: self.audit(audit)?,
             mcp: McpSettings { resume_window, toolsets },
             files: self.files(files, limits.output)?,
             mounts: self.mounts(mounts, &store, &engine)?,
@@ -330,6 +332,20 @@ impl<'a> Checker<'a> {
         })?;
         let file = if file.is_empty() { None } else { Some(self.absolute("log.file", &file)?) };
         Ok(LogSettings { level, format, file })
+    }
+
+    fn audit(&self, AuditTable { file, required, rotate }: AuditTable) -> Result<AuditSettings, ConfigError> {
+        if required && file.is_empty() {
+            return Err(
+                self.fail("audit.required", "is true, and there is no audit log: name its audit.file")
+            );
+        }
+        let file = if file.is_empty() { None } else { Some(self.absolute("audit.file", &file)?) };
+        let rotate = match rotate {
+            Size(0) => None,
+            some => Some(self.size("audit.rotate", some, MIB..=TIB)?),
+        };
+        Ok(AuditSettings { file, required, rotate })
     }
 
     fn shutdown(&self, ShutdownTable { drain }: ShutdownTable) -> Result<ShutdownSettings, ConfigError> {

@@ -15,6 +15,7 @@ use crate::tenants::TokenTable;
 pub(super) struct RawConfig {
     pub(super) http: HttpTable,
     pub(super) auth: AuthTable,
+    pub(super) audit: AuditTable,
     pub(super) mcp: McpTable,
     pub(super) store: StoreTable,
     pub(super) files: FilesTable,
@@ -67,6 +68,14 @@ pub(super) struct AuthTable {
     #[serde(default)]
     pub(super) tokens: Vec<TokenTable>,
     pub(super) tokens_file: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table")]
+pub(super) struct AuditTable {
+    pub(super) file: String,
+    pub(super) required: bool,
+    pub(super) rotate: Size,
 }
 
 #[derive(Deserialize)]

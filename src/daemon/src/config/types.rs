@@ -24,6 +24,8 @@ pub struct Config {
     pub http: HttpSettings,
     /// The tokens of callers.
     pub auth: AuthSettings,
+    /// The audit log.
+    pub audit: AuditSettings,
     /// The directory of sessions on disk.
     pub store: StoreSettings,
     /// Signed links and logs of runs.
@@ -163,6 +165,17 @@ pub struct AuthSettings {
     pub tokens: Vec<KnownToken>,
     /// The file of further tokens, by an absolute path.
     pub tokens_file: TokensFile,
+}
+
+/// The audit log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditSettings {
+    /// The absolute path of its file; `None`: there is no audit log.
+    pub file: Option<PathBuf>,
+    /// Whether calls are refused while it cannot be written.
+    pub required: bool,
+    /// Bytes after which the file gets another name and a new one is made; `None`: never.
+    pub rotate: Option<u64>,
 }
 
 /// The directory of sessions on disk.

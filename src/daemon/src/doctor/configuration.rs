@@ -11,6 +11,7 @@ use tokio::net::TcpSocket;
 
 use super::check::{Check, Checks, Group};
 use crate::api::{NEEDS_TLS, check_files};
+use crate::audit;
 use crate::config::{Loaded, reachable};
 use crate::holder::{self, HoldingProcess, LockState};
 use crate::tenants::tokens_in;
@@ -32,6 +33,8 @@ pub(super) struct ConfigurationFacts {
     pub(super) metrics: Option<(SocketAddr, AddressState)>,
     /// What is wrong with the files of TLS, if they are set.
     pub(super) tls: Option<Result<(), String>>,
+    /// The audit log, if there is one: what is wrong with its file.
+    pub(super) audit: Option<(String, Option<String>)>,
     pub(super) public_url: Option<String>,
     /// Whether that URL names this machine itself.
     pub(super) public_is_here: bool,
@@ -57,6 +60,7 @@ pub(super) enum AddressState {
 
 pub(super) fn look(file: Option<&Path>, loaded: &Loaded) -> ConfigurationFacts {
     let http = &loaded.config.http;
+    let audit = loaded.config.audit.file.as_deref();
     ConfigurationFacts {
         file: file.map(|path| path.display().to_string()),
         warnings: loaded.warnings.iter().map(ToString::to_string).collect(),
@@ -78,6 +82,7 @@ pub(super) fn look(file: Option<&Path>, loaded: &Loaded) -> ConfigurationFacts {
             (addr, place)
         }),
         tls: http.tls.as_ref().map(|files| check_files(files).map_err(|error| error.to_string())),
+        audit: audit.map(|path| (path.display().to_string(), audit::unusable(path))),
         public_url: http.public_url.as_ref().map(|url| url.as_str().to_owned()),
         public_is_here: http.public_url.as_ref().is_some_and(|url| url.is_loopback()),
     }
@@ -173,6 +178,16 @@ pub(super) fn judge(facts: &ConfigurationFacts) -> Vec<Check> {
              its key, both in PEM and readable by the daemon's user; without both the daemon speaks HTTP",
         ),
     }
+    match &facts.audit {
+        None => {}
+        Some((path, None)) => checks.ok("audit log", format!("{path} can be written")),
+        Some((_, Some(why))) => checks.fail(
+            "audit log",
+            why.clone(),
+            "audit.file takes a file that only the daemon's user can read and write, in a folder where that \
+             user may make and rename files",
+        ),
+    }
     let scheme = if facts.tls.is_some() { "https" } else { "http" };
     match &facts.public_url {
         // The configuration warns about that.
@@ -259,6 +274,7 @@ mod tests {
             place: AddressState::Free,
             metrics: Some(("127.0.0.1:9464".parse().expect("an address"), AddressState::Free)),
             tls: None,
+            audit: Some(("/var/log/audit.log".into(), None)),
             public_url: None,
             public_is_here: false,
         }
@@ -281,6 +297,12 @@ mod tests {
         };
         assert_eq!(lacks(&judge(&here)), []);
         for (facts, name, status, word) in [
+            (
+                ConfigurationFacts { audit: Some(("a".into(), Some("a: no way".into()))), ..good() },
+                "audit log",
+                Fail,
+                "no way",
+            ),
             (ConfigurationFacts { warnings: vec!["a: b".into()], ..good() }, "warning", Warn, "a: b"),
             (
                 ConfigurationFacts { tokens: 0, warnings: vec!["there is no token: x".into()], ..good() },

@@ -16,6 +16,7 @@
 //!
 //! A handle is cheap to clone. Nobody reads what a handle made by `default` counts.
 
+mod audit;
 mod daemon;
 mod egress;
 mod engine;
@@ -72,6 +73,7 @@ struct Families {
     models: models::ModelMetrics,
     packages: packages::PackageMetrics,
     tenants: tenants::TenantMetrics,
+    audit: audit::AuditMetrics,
     daemon: daemon::DaemonMetrics,
     snapshots: snapshots::SnapshotMetrics,
     state: state::StateGauges,
@@ -90,6 +92,7 @@ impl Default for Metrics {
             models: models::ModelMetrics::new(&make),
             packages: packages::PackageMetrics::new(&make),
             tenants: tenants::TenantMetrics::new(&make),
+            audit: audit::AuditMetrics::new(&make),
             daemon: daemon::DaemonMetrics::new(&make),
             snapshots: snapshots::SnapshotMetrics::new(&make),
             state: state::StateGauges::new(&make),

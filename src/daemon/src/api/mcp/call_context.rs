@@ -10,6 +10,7 @@ use super::resume::ResumableCall;
 use crate::api::body::ReadMessage;
 use crate::api::listening::ListenPermit;
 use crate::api::long_texts::LongTexts;
+use crate::audit::AuditEntry;
 use crate::session::SessionId;
 use crate::tools::ToolSets;
 
@@ -37,6 +38,8 @@ pub(super) struct CallContext {
     pub(super) long_texts: LongTexts,
     /// Its message as it was read, with the permits of its body.
     pub(super) message: Option<Arc<ReadMessage>>,
+    /// Its line in the audit log.
+    pub(super) audit: Option<Arc<AuditEntry>>,
     /// Its permit among the streams that only listen.
     pub(super) listening: Option<Arc<ListenPermit>>,
 }
