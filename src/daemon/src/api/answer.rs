@@ -367,7 +367,8 @@ impl Server {
     async fn mcp(&self, owner: &str, mut parts: request::Parts, incoming: RequestBody) -> Answer {
         let body = if parts.method == Method::POST {
             let (max, patience) = (self.config.max_body, self.config.body_timeout);
-            match body::read(incoming, max, patience, &self.large_bodies).await {
+            let part = self.tools.services.tenants.part(owner, &self.large_bodies.parts);
+            match body::read(incoming, max, patience, (&self.large_bodies, part.as_ref())).await {
                 // The SDK keeps the parts of a request until its call ends, even if that is after the answer.
                 Ok((body, permits)) => {
                     parts.extensions.insert(permits);

@@ -38,7 +38,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::answer::mime_type;
 pub use self::arguments::ArgumentError;
-pub use self::code::ReadPermits;
+pub use self::code::{ReadPermit, ReadPermits};
 pub(crate) use self::code::{check_free, now_ns};
 pub(crate) use self::fault::Failure;
 pub use self::fault::{Code, Fault};

@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::OwnedSemaphorePermit;
 use tracing::Span;
 
 use super::preference::Preference;
@@ -12,14 +11,14 @@ use crate::api::listening::ListenPermit;
 use crate::api::long_texts::LongTexts;
 use crate::audit::AuditEntry;
 use crate::session::SessionId;
-use crate::tools::ToolSets;
+use crate::tools::{ReadPermit, ToolSets};
 
 /// What a request brings beside its message. The SDK keeps a clone of it with the call, the answer's body
 /// another.
 #[derive(Clone, Default)]
 pub(super) struct CallContext {
     /// What the answer holds until it is sent.
-    permits: Arc<Mutex<Vec<OwnedSemaphorePermit>>>,
+    permits: Arc<Mutex<Vec<ReadPermit>>>,
     /// The tool sets that the URL asks for.
     pub(super) sets: ToolSets,
     /// The client reads nothing but the answer: no stream of events.
@@ -51,7 +50,7 @@ impl CallContext {
     }
 
     /// Keeps a permit until the answer is sent.
-    pub(super) fn keep(&self, permit: OwnedSemaphorePermit) {
+    pub(super) fn keep(&self, permit: ReadPermit) {
         self.permits.lock().unwrap_or_else(PoisonError::into_inner).push(permit);
     }
 }
