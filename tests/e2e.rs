@@ -179,6 +179,8 @@ mod terminal;
 mod tls;
 #[path = "e2e/tools.rs"]
 mod tools;
+#[path = "e2e/traces.rs"]
+mod traces;
 #[path = "e2e/transfer.rs"]
 mod transfer;
 #[path = "e2e/typecheck.rs"]

@@ -10,7 +10,7 @@ use paddock::audit::command::{self as audit_log, AuditArguments};
 use paddock::config::{Config, LogLevel, Overrides};
 use paddock::metrics::Metrics;
 use paddock::tenants::command::{self, TokenArguments};
-use paddock::{app, backup, doctor, stdio, terminal};
+use paddock::{app, backup, doctor, stdio, telemetry, terminal};
 
 /// Runs untrusted code in locked-down Docker containers that are started before the code arrives.
 #[derive(Parser)]
@@ -148,7 +148,13 @@ fn main() -> ExitCode {
         loaded.config.log.level = LogLevel::Warn; // the terminal belongs to the output of the program
     }
     let metrics = Metrics::of_process();
-    let flush = match paddock::log::init(&loaded.config.log, &metrics) {
+    let endpoint = loaded.config.telemetry.otlp_endpoint.as_deref();
+    let spans = match endpoint.map(|url| telemetry::open(url, metrics.clone())).transpose() {
+        Ok(spans) => spans,
+        Err(error) => return complain(&error, UNUSABLE),
+    };
+    let (spans, last_spans) = spans.unzip();
+    let flush = match paddock::log::init(&loaded.config.log, spans, &metrics) {
         Ok(flush) => flush,
         Err(error) => return complain(&format!("log.file: {error}"), UNUSABLE),
     };
@@ -188,7 +194,7 @@ fn main() -> ExitCode {
     };
     // A read of standard input may never return, so the runtime does not wait for it.
     runtime.shutdown_background();
-    drop(flush); // the log is written before the last message
+    drop((last_spans, flush)); // the log is written before the last message
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => complain(&error, 1),

@@ -98,7 +98,7 @@ pub fn run(arguments: &AuditArguments) -> Result<(String, bool), String> {
             let whole = if is_whole { "whole" } else { "NOT whole" };
             text.push_str(&format!(
                 "{lines} lines, number {first} to {}: {whole}. The last line's hash is {}; keep it \
-                 elsewhere: with --has it shows later whether lines up to here are missing or were changed.\n",
+                 elsewhere: with --has it shows later whether lines up to here are missing or changed.\n",
                 end.seq,
                 hex(&end.last)
             ));

@@ -36,7 +36,7 @@ pub use self::types::{
     AgentSettings, AuditSettings, AuthSettings, Config, DropSettings, EngineSettings, FilesSettings,
     HttpSettings, KeptWorkspaces, LimitsSettings, LogFormat, LogLevel, LogSettings, McpSettings,
     MountSettings, PortsSettings, PublicUrl, RunnerSettings, SessionsSettings, ShutdownSettings,
-    StoreSettings, TaskSettings, TimeoutsSettings, TlsFiles, ToolSet, UrlStyle, WhenFull,
+    StoreSettings, TaskSettings, TelemetrySettings, TimeoutsSettings, TlsFiles, ToolSet, UrlStyle, WhenFull,
 };
 pub use self::value::Secret;
 pub(crate) use self::value::Size;

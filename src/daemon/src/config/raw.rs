@@ -40,6 +40,7 @@ pub(super) struct RawConfig {
     pub(super) agent: AgentTable,
     pub(super) metrics: MetricsTable,
     pub(super) log: LogTable,
+    pub(super) telemetry: TelemetryTable,
     pub(super) shutdown: ShutdownTable,
 }
 
@@ -338,6 +339,12 @@ pub(super) struct LogTable {
     pub(super) level: String,
     pub(super) format: LogFormat,
     pub(super) file: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table")]
+pub(super) struct TelemetryTable {
+    pub(super) otlp_endpoint: String,
 }
 
 #[derive(Deserialize)]

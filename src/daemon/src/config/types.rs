@@ -66,6 +66,8 @@ pub struct Config {
     pub metrics: MetricsSettings,
     /// The destination of logs.
     pub log: LogSettings,
+    /// Where spans are exported to.
+    pub telemetry: TelemetrySettings,
     /// How the daemon stops.
     pub shutdown: ShutdownSettings,
     /// Whether the fixtures of the MCP conformance suite are served; only the environment can set this.
@@ -176,6 +178,13 @@ pub struct AuditSettings {
     pub required: bool,
     /// Bytes after which the file gets another name and a new one is made; `None`: never.
     pub rotate: Option<u64>,
+}
+
+/// Spans for a collector of OpenTelemetry.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TelemetrySettings {
+    /// The collector's base URL for OTLP over HTTP; `None`: nothing is exported.
+    pub otlp_endpoint: Option<String>,
 }
 
 /// The directory of sessions on disk.

@@ -35,6 +35,8 @@ pub(super) struct ConfigurationFacts {
     pub(super) tls: Option<Result<(), String>>,
     /// The audit log, if there is one: what is wrong with its file.
     pub(super) audit: Option<(String, Option<String>)>,
+    /// The collector of spans, if there is one, and why it cannot be reached.
+    pub(super) collector: Option<(String, Option<String>)>,
     pub(super) public_url: Option<String>,
     /// Whether that URL names this machine itself.
     pub(super) public_is_here: bool,
@@ -61,6 +63,7 @@ pub(super) enum AddressState {
 pub(super) fn look(file: Option<&Path>, loaded: &Loaded) -> ConfigurationFacts {
     let http = &loaded.config.http;
     let audit = loaded.config.audit.file.as_deref();
+    let collector = loaded.config.telemetry.otlp_endpoint.as_deref();
     ConfigurationFacts {
         file: file.map(|path| path.display().to_string()),
         warnings: loaded.warnings.iter().map(ToString::to_string).collect(),
@@ -82,10 +85,26 @@ pub(super) fn look(file: Option<&Path>, loaded: &Loaded) -> ConfigurationFacts {
             (addr, place)
         }),
         tls: http.tls.as_ref().map(|files| check_files(files).map_err(|error| error.to_string())),
+        collector: collector.map(|url| (url.to_owned(), unreached(url))),
         audit: audit.map(|path| (path.display().to_string(), audit::unusable(path))),
         public_url: http.public_url.as_ref().map(|url| url.as_str().to_owned()),
         public_is_here: http.public_url.as_ref().is_some_and(|url| url.is_loopback()),
     }
+}
+
+/// Why no connection to this URL can be made; `None` if one can.
+fn unreached(url: &str) -> Option<String> {
+    let addresses = url::Url::parse(url)
+        .and_then(|url| url.socket_addrs(|| None).map_err(|_| url::ParseError::EmptyHost));
+    let Ok(addresses) = addresses else { return Some("its name cannot be resolved".to_owned()) };
+    let mut why = "its name has no address".to_owned();
+    for addr in addresses {
+        match TcpStream::connect_timeout(&addr, ANSWER) {
+            Ok(_) => return None,
+            Err(error) => why = error.to_string(),
+        }
+    }
+    Some(why)
 }
 
 pub(super) fn address_state(addr: SocketAddr, lock: &Path) -> AddressState {
@@ -176,6 +195,16 @@ pub(super) fn judge(facts: &ConfigurationFacts) -> Vec<Check> {
             why.clone(),
             "http.tls_certificate takes the certificate and those that lead to its authority, http.tls_key \
              its key, both in PEM and readable by the daemon's user; without both the daemon speaks HTTP",
+        ),
+    }
+    match &facts.collector {
+        None => {}
+        Some((url, None)) => checks.ok("collector", format!("{url} accepts connections; spans go there")),
+        Some((url, Some(why))) => checks.warn(
+            "collector",
+            format!("the collector of spans {url} cannot be reached: {why}"),
+            "start it, or correct telemetry.otlp_endpoint (OTEL_EXPORTER_OTLP_ENDPOINT); until then spans \
+             are lost, and nothing else",
         ),
     }
     match &facts.audit {
@@ -274,6 +303,7 @@ mod tests {
             place: AddressState::Free,
             metrics: Some(("127.0.0.1:9464".parse().expect("an address"), AddressState::Free)),
             tls: None,
+            collector: Some(("http://127.0.0.1:4318/".into(), None)),
             audit: Some(("/var/log/audit.log".into(), None)),
             public_url: None,
             public_is_here: false,
@@ -297,6 +327,12 @@ mod tests {
         };
         assert_eq!(lacks(&judge(&here)), []);
         for (facts, name, status, word) in [
+            (
+                ConfigurationFacts { collector: Some(("c".into(), Some("no".into()))), ..good() },
+                "collector",
+                Warn,
+                "cannot be reached: no",
+            ),
             (
                 ConfigurationFacts { audit: Some(("a".into(), Some("a: no way".into()))), ..good() },
                 "audit log",

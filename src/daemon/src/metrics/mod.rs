@@ -27,6 +27,7 @@ mod pool;
 mod runs;
 mod snapshots;
 mod state;
+mod telemetry;
 mod tenants;
 mod tools;
 
@@ -74,6 +75,7 @@ struct Families {
     packages: packages::PackageMetrics,
     tenants: tenants::TenantMetrics,
     audit: audit::AuditMetrics,
+    telemetry: telemetry::TelemetryMetrics,
     daemon: daemon::DaemonMetrics,
     snapshots: snapshots::SnapshotMetrics,
     state: state::StateGauges,
@@ -93,6 +95,7 @@ impl Default for Metrics {
             packages: packages::PackageMetrics::new(&make),
             tenants: tenants::TenantMetrics::new(&make),
             audit: audit::AuditMetrics::new(&make),
+            telemetry: telemetry::TelemetryMetrics::new(&make),
             daemon: daemon::DaemonMetrics::new(&make),
             snapshots: snapshots::SnapshotMetrics::new(&make),
             state: state::StateGauges::new(&make),

@@ -20,6 +20,7 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("http.body_timeout", "\"31s\""),
     ("http.write_timeout", "\"61s\""),
     ("auth.token", "\"0123456789abcdef\""),
+    ("telemetry.otlp_endpoint", "\"http://collector:4318\""),
     ("audit.file", "\"/var/log/paddock/audit.log\""),
     ("audit.rotate", "\"65MiB\""),
     ("auth.tokens_file", "\"/etc/paddock/tokens.toml\""),
