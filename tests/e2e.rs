@@ -17,6 +17,8 @@ mod answers;
 mod archives;
 #[path = "e2e/ask.rs"]
 mod ask;
+#[path = "e2e/audit.rs"]
+mod audit;
 #[path = "e2e/backup.rs"]
 mod backup;
 #[path = "e2e/by_ssh.rs"]
@@ -177,6 +179,8 @@ mod terminal;
 mod tls;
 #[path = "e2e/tools.rs"]
 mod tools;
+#[path = "e2e/traces.rs"]
+mod traces;
 #[path = "e2e/transfer.rs"]
 mod transfer;
 #[path = "e2e/typecheck.rs"]

@@ -5,8 +5,11 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
+use crate::ports::{raw_protocol, serve};
 use crate::support::{Answer, Daemon, PATIENCE, Request, Setup, Store, TOKEN, program, within};
 
 /// `paddock token …` for the store of a daemon.
@@ -127,6 +130,105 @@ async fn a_token_is_added_and_revoked_while_the_daemon_runs_and_all_that_it_has_
     let read = python(&d, &again, "s", "print(len(open('f').read()))").send().await.expect(200);
     assert_eq!(document(&read)["output"], "1000\n");
     d.fetch(&link).await.expect(200);
+    d.stop().await;
+}
+
+/// Sends the head of a request, and what is to follow it.
+async fn begin(d: &Daemon, token: &str, head: &str, body: &[u8]) -> TcpStream {
+    let mut stream = TcpStream::connect(d.addr).await.expect("a connection");
+    let head = format!("{head} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {token}\r\n", d.addr);
+    stream.write_all(head.as_bytes()).await.expect("it is read");
+    stream.write_all(body).await.expect("it is read");
+    stream
+}
+
+/// Reads until the connection is at its end, and counts the bytes.
+async fn rest(mut stream: TcpStream) -> usize {
+    let (mut all, mut buffer) = (0, vec![0; 1 << 16]);
+    while let Ok(read @ 1..) = stream.read(&mut buffer).await {
+        all += read;
+    }
+    all
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_kind_of_connection_of_a_revoked_token_ends_at_once() {
+    const LARGE: usize = 60_000_000;
+    let d = daemon().start().await;
+    let (ann, bob) = (add(&d.store, &["ann"]), add(&d.store, &["bob"]));
+    for token in [&ann, &bob] {
+        changes(|| Request::new(d.addr, "GET", "/status").bearer(token), 401).await;
+        let made = format!("open('large', 'wb').truncate({LARGE})");
+        let ran = python(&d, token, "web", &made).send().await.expect(200);
+        assert_eq!(document(&ran)["success"], json!(true), "{}", ran.text());
+        let served = json!({ "command": serve(""), "session_id": "web" });
+        let started = document(&call(&d, token, "execute_code_async", served).send().await.expect(200));
+        assert!(started["execution_id"].is_string(), "{started}");
+        let home = || Request::new(d.addr, "GET", "/ports/web/8000/").bearer(token);
+        within(PATIENCE, "a server", async {
+            while home().send().await.status != 200 {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        })
+        .await;
+    }
+    let open = async |token: &str| {
+        let arguments = json!({
+            "language": "python", "code": "import time; time.sleep(300)", "conversationId": "c",
+        });
+        let params = json!({ "name": "run_code", "arguments": arguments });
+        let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+        let call = call.to_string();
+        let streamed = format!(
+            "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n\
+             Content-Length: {}\r\n\r\n{call}",
+            call.len()
+        );
+        let upload = format!("Content-Length: {LARGE}\r\n\r\nbegun");
+        let mut events = begin(&d, token, "GET /mcp/events", b"Accept: text/event-stream\r\n\r\n").await;
+        let mut first = [0; 12];
+        events.read_exact(&mut first).await.expect("an answer");
+        assert_eq!(&first, b"HTTP/1.1 200");
+        vec![
+            ("a WebSocket", raw_protocol(d.addr, "/ports/web/8000/raw", Some(token)).await),
+            ("an event stream", events),
+            ("a streamed call", begin(&d, token, "POST /mcp", streamed.as_bytes()).await),
+            ("an upload", begin(&d, token, "PUT /sessions/web/files/new", upload.as_bytes()).await),
+            ("a download", begin(&d, token, "GET /sessions/web/files/large", b"\r\n").await),
+        ]
+    };
+    let (of_ann, of_bob) = (open(&ann).await, open(&bob).await);
+    // All of them have begun.
+    let runs = r#"paddock_tenant_in_use{kind="runs",tenant="ann"} 1"#;
+    let requests = r#"paddock_tenant_in_use{kind="requests",tenant="ann"} 4"#;
+    within(PATIENCE, "what ann has open", async {
+        loop {
+            let text = metrics(&d).await;
+            if text.contains(runs) && text.contains(requests) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    let mut ends = JoinSet::new();
+    let revoked = Instant::now();
+    revoke(&d.store, "ann");
+    for (what, stream) in of_ann {
+        ends.spawn(async move { (what, rest(stream).await, revoked.elapsed()) });
+    }
+    while let Some(ended) = within(PATIENCE, "an end", ends.join_next()).await {
+        let (what, bytes, took) = ended.expect("a task");
+        eprintln!("{what} ended {took:?} after `paddock token revoke` began, {bytes} bytes");
+        assert!(took < Duration::from_secs(2), "{what}: {took:?}");
+        assert!(bytes < LARGE, "{what} was served to its end");
+    }
+    Request::new(d.addr, "GET", "/sessions/web/files/new").bearer(&bob).send().await.expect(404);
+    // Nothing of the other tenant's has ended.
+    for (what, mut stream) in of_bob.into_iter().filter(|(what, _)| *what != "a download") {
+        let read = tokio::time::timeout(Duration::from_millis(50), stream.read(&mut [0; 1])).await;
+        assert!(!matches!(read, Ok(Ok(0) | Err(_))), "{what} of another token ended");
+    }
     d.stop().await;
 }
 
@@ -301,6 +403,12 @@ async fn each_limit_is_told_with_what_is_used_and_when_to_come_back() {
     d.stop().await;
 }
 
+/// The calls of a tenant that were served.
+fn calls_of(metrics: &str, tenant: &str) -> u64 {
+    let line = format!(r#"paddock_tenant_tool_calls_total{{outcome="ok",tenant="{tenant}"}} "#);
+    metrics.lines().find_map(|text| text.strip_prefix(&line)).map_or(0, |n| n.parse().expect("a number"))
+}
+
 /// The 95th percentile.
 fn p95(times: &mut [Duration]) -> Duration {
     times.sort();
@@ -366,6 +474,7 @@ async fn a_tenant_that_floods_with_everything_it_has_hurts_nobody_else() {
         }
     })
     .await;
+    let before = calls_of(&metrics(&d).await, "quiet");
     let beside = p95(&mut work(&d, &quiet, RUNS).await);
     // A conversation that it did not have before.
     let begun = Instant::now();
@@ -383,6 +492,12 @@ async fn a_tenant_that_floods_with_everything_it_has_hurts_nobody_else() {
          new conversation {fresh:?}; of the flood {served} calls were served and {refused} refused"
     );
     assert!(served > 0, "the flood is served too");
-    assert!(beside < alone * 20 + Duration::from_millis(500), "{beside:?}, alone {alone:?}");
+    let text = metrics(&d).await;
+    // `work` has checked each answer; none of its calls was refused or tried again.
+    assert_eq!(calls_of(&text, "quiet") - before, RUNS as u64 + 1, "{text}");
+    assert!(!text.contains(r#"outcome="refused",tenant="quiet"} 1"#), "{text}");
+    // Time is that of a machine which the flood's own callers keep busy; the bound of the waiting itself is
+    // tested where time is counted in ticks (`tenants::fair`).
+    assert!(beside < Duration::from_secs(10), "{beside:?}, alone {alone:?}");
     d.stop().await;
 }

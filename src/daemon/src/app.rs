@@ -28,6 +28,7 @@ pub(crate) use self::settings::session_bounds;
 pub use self::settings::{engine_host, pool};
 pub(crate) use self::settings::{mounts, store_options};
 use crate::api::{Ending, LocalServer, Server, ServerTls, Socket, SocketKind};
+use crate::audit::AuditLog;
 use crate::config::Config;
 use crate::drops::Drops;
 use crate::egress::Egress;
@@ -146,6 +147,7 @@ impl App {
             let limits = of_store.limits(owner);
             (limits.stored_bytes, limits.stored_files)
         });
+        let audit = AuditLog::open(&config.audit, metrics.clone()).map_err(AppError::Audit)?;
         // Addresses first: a port in use is the most frequent fault, and nothing has been made yet.
         let http = match port {
             Port::AsConfigured => TcpListener::bind(config.http.addr).await,
@@ -160,7 +162,7 @@ impl App {
         let (pool, adopted) = open_pool(config, &store, &metrics, lost.clone()).await?;
         match Self::over(
             config,
-            (store, metrics, tenants),
+            (store, metrics, tenants, audit),
             pool.clone(),
             (adopted, lost),
             (http, scraped, ports),
@@ -180,7 +182,7 @@ impl App {
     /// Everything that serves clients of a pool.
     async fn over(
         config: &Config,
-        (store, metrics, tenants): (Arc<Store>, Metrics, Arc<Tenants>),
+        (store, metrics, tenants, audit): (Arc<Store>, Metrics, Arc<Tenants>, Arc<AuditLog>),
         pool: Pool,
         (adopted, lost): (Adopted, Arc<LostFiles>),
         (http, scraped, ports): (TcpListener, Option<TcpListener>, Option<TcpListener>),
@@ -221,6 +223,7 @@ impl App {
             packages,
             ports: Arc::new(forwarder),
             tenants,
+            audit,
             signer,
             notifications,
             run_history: RunHistory::default(),
@@ -358,6 +361,8 @@ impl ServingApp {
         if let Some(scraping) = scraping {
             let _ = scraping.await;
         }
+        let audit = services.audit.clone();
+        let _ = tokio::task::spawn_blocking(move || audit.close()).await;
         services.store.close().await;
         info!("stopped");
     }

@@ -74,6 +74,8 @@
 //! | [`drops`] | drop folders: what the host puts there is in a session before its next run, and what a run makes appears there |
 //! | [`backup`] | one archive of the whole store, taken while it is in use; checked and put in its place as a whole |
 //! | [`tenants`] | tokens and their limits: the file of tokens, who is served next where tenants wait, `paddock token`; all rules are pure |
+//! | [`audit`] | the audit log: who did what, in a chain of hashes; `paddock audit verify` |
+//! | [`telemetry`] | the daemon's spans, for a collector of OpenTelemetry |
 //! | [`sign`] | signed links |
 //! | [`execution`] | commands that outlive their call: start, input, end, recovery after a restart |
 //! | `execution/log` | what a command wrote, on disk, and the numbered events that readers get from it |
@@ -313,6 +315,7 @@
 pub mod agents;
 pub mod api;
 pub mod app;
+pub mod audit;
 pub mod backup;
 pub mod build;
 pub mod config;
@@ -344,6 +347,7 @@ mod signals;
 mod stand_in_port;
 pub mod stdio;
 pub mod store;
+pub mod telemetry;
 pub mod tenants;
 pub mod terminal;
 #[cfg(test)]

@@ -6,10 +6,11 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
+use paddock::audit::command::{self as audit_log, AuditArguments};
 use paddock::config::{Config, LogLevel, Overrides};
 use paddock::metrics::Metrics;
 use paddock::tenants::command::{self, TokenArguments};
-use paddock::{app, backup, doctor, stdio, terminal};
+use paddock::{app, backup, doctor, stdio, telemetry, terminal};
 
 /// Runs untrusted code in locked-down Docker containers that are started before the code arrives.
 #[derive(Parser)]
@@ -71,6 +72,8 @@ enum What {
         #[command(flatten, next_help_heading = DAEMON)]
         overrides: Overrides,
     },
+    /// Check an audit log (audit.file)
+    Audit(AuditArguments),
     /// Make, show and revoke the tokens of callers; a running daemon takes up each change within a second
     Token(TokenArguments),
     /// Test in a container what the engine of this host really enforces, and say how to fix each problem
@@ -133,6 +136,7 @@ fn main() -> ExitCode {
         What::Backup(arguments) => return ExitCode::from(backup::backup(arguments, &env)),
         What::Restore(arguments) => return ExitCode::from(backup::restore(arguments, &env)),
         What::Token(arguments) => return token(arguments, &env),
+        What::Audit(arguments) => return audit(arguments),
     };
     let overrides = if matches!(what, What::Health { .. }) { &overrides.serving_nobody() } else { overrides };
     let mut loaded = match Config::load(config.as_deref(), &env, overrides) {
@@ -144,7 +148,13 @@ fn main() -> ExitCode {
         loaded.config.log.level = LogLevel::Warn; // the terminal belongs to the output of the program
     }
     let metrics = Metrics::of_process();
-    let flush = match paddock::log::init(&loaded.config.log, &metrics) {
+    let endpoint = loaded.config.telemetry.otlp_endpoint.as_deref();
+    let spans = match endpoint.map(|url| telemetry::open(url, metrics.clone())).transpose() {
+        Ok(spans) => spans,
+        Err(error) => return complain(&error, UNUSABLE),
+    };
+    let (spans, last_spans) = spans.unzip();
+    let flush = match paddock::log::init(&loaded.config.log, spans, &metrics) {
         Ok(flush) => flush,
         Err(error) => return complain(&format!("log.file: {error}"), UNUSABLE),
     };
@@ -176,6 +186,7 @@ fn main() -> ExitCode {
         What::Serve { .. }
         | What::Doctor(_)
         | What::Token(_)
+        | What::Audit(_)
         | What::Backup(_)
         | What::Restore(_)
         | What::Completions { .. }
@@ -183,10 +194,21 @@ fn main() -> ExitCode {
     };
     // A read of standard input may never return, so the runtime does not wait for it.
     runtime.shutdown_background();
-    drop(flush); // the log is written before the last message
+    drop((last_spans, flush)); // the log is written before the last message
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => complain(&error, 1),
+    }
+}
+
+/// Carries out `paddock audit`.
+fn audit(arguments: &AuditArguments) -> ExitCode {
+    match audit_log::run(arguments) {
+        Ok((text, is_whole)) => {
+            command::print(&text, "");
+            if is_whole { ExitCode::SUCCESS } else { ExitCode::from(1) }
+        }
+        Err(why) => complain(&why, UNUSABLE),
     }
 }
 

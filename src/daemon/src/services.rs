@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::audit::AuditLog;
 use crate::drops::Drops;
 use crate::egress::Egress;
 use crate::execution::Executions;
@@ -40,6 +41,8 @@ pub struct Services {
     pub ports: Arc<PortForwarder>,
     /// Who may call, and how much of the daemon each may use.
     pub tenants: Arc<Tenants>,
+    /// Notes who did what.
+    pub audit: Arc<AuditLog>,
     /// Signs and checks links.
     pub signer: Signer,
     /// Notifications of runs and executions, for clients that subscribe.

@@ -28,10 +28,12 @@ use super::refusals;
 use super::route::Route;
 use super::server::{REGULAR, Server, Way};
 use super::{events, health, metrics, page, ports, status};
+use crate::audit::{AuditEntry, Surface};
 use crate::backup;
 use crate::sign::DEFAULT_OWNER;
 use crate::tenants::{Limited, RequestPlace};
 use crate::tools::Code;
+use crate::tools::NOT_NOTED;
 use crate::trace::{TRACEPARENT, Trace};
 
 /// The header that tells the caller the trace of its request. Source: W3C Trace Context Level 2, a draft.
@@ -112,6 +114,8 @@ impl Server {
             let place = self.begin(route, way, &admitted, permit)?;
             Ok((admitted, place))
         });
+        let audited = begun.as_ref().ok().and_then(|(access, _)| self.audited(route, way, access));
+        let request = with_audit(request, audited.as_ref());
         let (mut answer, place) = match begun {
             Ok((admitted, place)) => {
                 (self.answer_admitted(route, request, admitted).instrument(span).await, place)
@@ -125,9 +129,49 @@ impl Server {
         if let Ok(trace) = HeaderValue::try_from(trace.to_string()) {
             answer.headers_mut().insert(TRACERESPONSE, trace);
         }
+        let sent = audited.as_ref().map(|entry| entry.sent.clone());
+        if let Some(entry) = &audited {
+            entry.answered(answer.status().as_u16());
+        }
         answer.map(|body| {
-            CountedBody::new(body, metrics.sent(route.as_str()), (in_progress, place)).boxed_unsync()
+            let held = (in_progress, place, audited);
+            CountedBody::new(body, metrics.sent(route.as_str()), held).and(sent).boxed_unsync()
         })
+    }
+
+    /// The entry of a request in the audit log, if it can do something there.
+    fn audited(&self, route: Route<'_>, way: Way, access: &RequestAccess) -> Option<Arc<AuditEntry>> {
+        let is_of_interest = match route {
+            Route::Mcp
+            | Route::Sessions(_)
+            | Route::Ports(_)
+            | Route::Backup
+            | Route::Files(_)
+            | Route::Logs(_) => true,
+            Route::Events
+            | Route::Status
+            | Route::Metrics
+            | Route::Health
+            | Route::Ready
+            | Route::Page(_) => false,
+        };
+        let credential = access.credential().filter(|_| is_of_interest)?;
+        let audit = &self.tools.services.audit;
+        let surface = match (route, access) {
+            (Route::Mcp, _) => Surface::Mcp,
+            (_, RequestAccess::Link(..)) => Surface::Link,
+            (_, RequestAccess::Owner(_) | RequestAccess::All) => Surface::Rest,
+        };
+        let entry = audit.begin(&credential.tenant.name, &way.shown(), (surface, route.as_str()))?;
+        let session = match (route, access) {
+            (Route::Sessions(rest) | Route::Ports(rest), _) => rest.split('/').next().map(str::to_owned),
+            (_, RequestAccess::Link(link, _)) => Some(link.session().to_owned()),
+            (_, _) => None,
+        };
+        if let Some(session) = session {
+            entry.uses(Some(&session));
+        }
+        Some(entry)
     }
 
     /// Begins a request that was admitted, if its tenant may have one more. A link is not counted: anybody
@@ -142,6 +186,9 @@ impl Server {
         let Some(credential) = access.credential() else { return Ok(None) };
         if !permit.set_known(&credential.over) {
             return Err(unauthorized());
+        }
+        if self.tools.services.audit.refuses() && !matches!(route, Route::Status | Route::Events) {
+            return Err(Box::new(error(StatusCode::SERVICE_UNAVAILABLE, "quota_exceeded", NOT_NOTED)));
         }
         let (RequestAccess::Owner(credential), Way::Address(_)) = (access, way) else { return Ok(None) };
         let tenants = &self.tools.services.tenants;
@@ -320,7 +367,8 @@ impl Server {
     async fn mcp(&self, owner: &str, mut parts: request::Parts, incoming: RequestBody) -> Answer {
         let body = if parts.method == Method::POST {
             let (max, patience) = (self.config.max_body, self.config.body_timeout);
-            match body::read(incoming, max, patience, &self.large_bodies).await {
+            let part = self.tools.services.tenants.part(owner, &self.large_bodies.parts);
+            match body::read(incoming, max, patience, (&self.large_bodies, part.as_ref())).await {
                 // The SDK keeps the parts of a request until its call ends, even if that is after the answer.
                 Ok((body, permits)) => {
                     parts.extensions.insert(permits);
@@ -336,6 +384,18 @@ impl Server {
         };
         self.mcp.serve(owner, parts, body).await
     }
+}
+
+/// The request, which brings its entry along and counts its bytes for it.
+pub(super) fn with_audit(
+    request: Request<RequestBody>,
+    entry: Option<&Arc<AuditEntry>>,
+) -> Request<RequestBody> {
+    let Some(entry) = entry else { return request };
+    entry.asked(request.method().as_str());
+    let mut request = request.map(|body| body.and(Some(entry.received.clone())));
+    request.extensions_mut().insert(entry.clone());
+    request
 }
 
 fn nothing() -> Answer {

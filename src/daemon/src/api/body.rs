@@ -20,6 +20,7 @@ use super::counted_body::CountedBody;
 use super::envelope::RpcRefusal;
 use super::linger::TrackedBody;
 use super::structure::{StructureCounter, StructureExcess};
+use crate::tenants::TenantParts;
 use crate::tools::ArrivedMessage;
 
 /// A request's body, whose bytes are counted.
@@ -49,15 +50,22 @@ const UNIT: u64 = 64 * 1024;
 /// A body takes permits for bytes that have arrived, never for bytes that were only announced. So all permits
 /// can be held by bodies of which each lacks a piece. Then one of them at a time gets the last permit, which
 /// is good for any size, and can be finished.
+///
+/// Of one tenant they take no more than its part while others have tokens too ([`TenantParts`]); beyond it
+/// they wait for each other, or for the last permit.
 pub(super) struct LargeBodies {
     shared: Arc<Semaphore>,
     last: Arc<Semaphore>,
+    /// What each tenant may have of the shared ones.
+    pub(super) parts: TenantParts,
 }
 
 /// The permits of one body, until its call has ended, or counts in the share of its session.
 #[derive(Debug, Default)]
 pub(super) struct BodyPermits {
     shared: Option<OwnedSemaphorePermit>,
+    /// Those out of the part of its tenant, as many.
+    own: Option<OwnedSemaphorePermit>,
     last: Option<OwnedSemaphorePermit>,
 }
 
@@ -82,33 +90,53 @@ impl ArrivedMessage for ReadMessage {
 impl Default for LargeBodies {
     fn default() -> Self {
         let permits = units(LARGE_BODIES) as usize;
-        Self { shared: Arc::new(Semaphore::new(permits)), last: Arc::new(Semaphore::new(1)) }
+        let (shared, last) = (Arc::new(Semaphore::new(permits)), Arc::new(Semaphore::new(1)));
+        Self { shared, last, parts: TenantParts::of(permits) }
     }
 }
 
 impl LargeBodies {
-    /// Waits until the body has permits for `bytes` in all.
-    async fn grow(&self, held: &mut BodyPermits, bytes: u64, patience: Duration) -> Result<(), BodyError> {
+    /// Waits until the body has permits for `bytes` in all, out of the `part` of its tenant if it has one.
+    async fn grow(
+        &self,
+        held: &mut BodyPermits,
+        bytes: u64,
+        part: Option<&Arc<Semaphore>>,
+        patience: Duration,
+    ) -> Result<(), BodyError> {
         let have = held.shared.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
         let more = units(bytes).saturating_sub(u32::try_from(have).unwrap_or(u32::MAX));
         if bytes <= SMALL || more == 0 || held.last.is_some() {
             return Ok(());
         }
+        let both = async {
+            let own = match part {
+                Some(part) => part.clone().acquire_many_owned(more).await.ok(),
+                None => None,
+            };
+            (self.shared.clone().acquire_many_owned(more).await.ok(), own)
+        };
         let waiting = async {
             tokio::select! {
                 biased;
-                permit = self.shared.clone().acquire_many_owned(more) => (permit.ok(), None),
-                permit = self.last.clone().acquire_owned() => (None, permit.ok()),
+                (shared, own) = both => (shared, own, None),
+                permit = self.last.clone().acquire_owned() => (None, None, permit.ok()),
             }
         };
-        let (shared, last) = tokio::time::timeout(patience, waiting).await.map_err(|_| BodyError::NoRoom)?;
-        match (&mut held.shared, shared) {
-            (Some(held), Some(more)) => held.merge(more),
-            (none @ None, more) => *none = more,
-            (Some(_), None) => {}
-        }
+        let waited = tokio::time::timeout(patience, waiting).await;
+        let (shared, own, last) = waited.map_err(|_| BodyError::NoRoom)?;
+        add(&mut held.shared, shared);
+        add(&mut held.own, own);
         held.last = last;
         Ok(())
+    }
+}
+
+fn add(held: &mut Option<OwnedSemaphorePermit>, more: Option<OwnedSemaphorePermit>) {
+    match (held, more) {
+        (Some(held), Some(more)) => held.merge(more),
+        (none @ None, more) => *none = more,
+        (Some(_), None) => {}
     }
 }
 
@@ -198,7 +226,7 @@ pub(super) async fn read(
     body: RequestBody,
     limit: u64,
     patience: Duration,
-    large: &LargeBodies,
+    (large, part): (&LargeBodies, Option<&Arc<Semaphore>>),
 ) -> Result<(Bytes, Arc<ReadMessage>), BodyError> {
     if body.size_hint().lower() > limit {
         return Err(BodyError::TooLarge(limit));
@@ -224,7 +252,7 @@ pub(super) async fn read(
             return Err(excess.into());
         }
         let waiting = Instant::now();
-        large.grow(&mut held, got + counter.parts() as u64 * PART, patience).await?;
+        large.grow(&mut held, got + counter.parts() as u64 * PART, part, patience).await?;
         body.until += waiting.elapsed(); // the sender did not cause this wait
         // A body of one frame, as most are, is not copied.
         if first.is_empty() && all.is_empty() {
@@ -268,17 +296,17 @@ mod tests {
         let [mut first, mut second, mut third_body] =
             [BodyPermits::default(), BodyPermits::default(), BodyPermits::default()];
         for held in [&mut first, &mut second, &mut third_body] {
-            large.grow(held, third, patience).await.unwrap();
+            large.grow(held, third, None, patience).await.unwrap();
         }
         // Each lacks a piece. One gets it, and whatever more it needs.
-        large.grow(&mut first, 2 * third, patience).await.unwrap();
-        large.grow(&mut first, 100 * third, patience).await.unwrap();
+        large.grow(&mut first, 2 * third, None, patience).await.unwrap();
+        large.grow(&mut first, 100 * third, None, patience).await.unwrap();
         let short = Duration::from_millis(10);
-        let refused = large.grow(&mut second, 2 * third, short).await;
+        let refused = large.grow(&mut second, 2 * third, None, short).await;
         assert!(matches!(refused, Err(BodyError::NoRoom)), "{refused:?}");
         drop(first);
-        large.grow(&mut second, 2 * third, patience).await.unwrap();
-        large.grow(&mut third_body, 2 * third, patience).await.unwrap();
+        large.grow(&mut second, 2 * third, None, patience).await.unwrap();
+        large.grow(&mut third_body, 2 * third, None, patience).await.unwrap();
     }
 
     #[tokio::test]
@@ -286,9 +314,26 @@ mod tests {
         let large = LargeBodies::default();
         let [mut all, mut last, mut small] =
             [BodyPermits::default(), BodyPermits::default(), BodyPermits::default()];
-        large.grow(&mut all, LARGE_BODIES, Duration::from_secs(3600)).await.unwrap();
-        large.grow(&mut last, LARGE_BODIES, Duration::from_secs(3600)).await.unwrap();
-        large.grow(&mut small, SMALL, Duration::ZERO).await.unwrap();
-        assert!(large.grow(&mut small, SMALL + 1, Duration::ZERO).await.is_err());
+        large.grow(&mut all, LARGE_BODIES, None, Duration::from_secs(3600)).await.unwrap();
+        large.grow(&mut last, LARGE_BODIES, None, Duration::from_secs(3600)).await.unwrap();
+        large.grow(&mut small, SMALL, None, Duration::ZERO).await.unwrap();
+        assert!(large.grow(&mut small, SMALL + 1, None, Duration::ZERO).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn the_bodies_of_one_tenant_leave_room_for_those_of_others() {
+        let (large, short) = (LargeBodies::default(), Duration::from_millis(10));
+        let part = Arc::new(Semaphore::new(units(LARGE_BODIES) as usize / 4 * 3));
+        let (mut held, mut last) = (BodyPermits::default(), BodyPermits::default());
+        large.grow(&mut held, LARGE_BODIES / 4 * 3, Some(&part), short).await.unwrap();
+        // Beyond its part one body has the last permit, and the others wait.
+        large.grow(&mut last, 2 * SMALL, Some(&part), short).await.unwrap();
+        let mut more = BodyPermits::default();
+        assert!(large.grow(&mut more, 2 * SMALL, Some(&part), short).await.is_err());
+        let mut of_another = BodyPermits::default();
+        large.grow(&mut of_another, LARGE_BODIES / 4, None, short).await.unwrap();
+        assert!(of_another.last.is_none(), "a quarter is left");
+        drop(held);
+        large.grow(&mut more, 2 * SMALL, Some(&part), short).await.unwrap();
     }
 }

@@ -1,6 +1,8 @@
 //! A body that counts its bytes. It must never change the bytes, nor delay any.
 
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
@@ -11,12 +13,18 @@ use prometheus::IntCounter;
 pub(super) struct CountedBody<B, H = ()> {
     body: B,
     bytes: IntCounter,
+    also: Option<Arc<AtomicU64>>,
     _held: H,
 }
 
 impl<B, H> CountedBody<B, H> {
     pub(super) fn new(body: B, bytes: IntCounter, held: H) -> Self {
-        Self { body, bytes, _held: held }
+        Self { body, bytes, also: None, _held: held }
+    }
+
+    /// Adds its bytes to another counter too.
+    pub(super) fn and(self, also: Option<Arc<AtomicU64>>) -> Self {
+        Self { also, ..self }
     }
 }
 
@@ -32,7 +40,11 @@ impl<B: Body<Data = Bytes> + Unpin, H: Unpin> Body for CountedBody<B, H> {
         if let Poll::Ready(Some(Ok(frame))) = &polled
             && let Some(data) = frame.data_ref()
         {
-            self.bytes.inc_by(data.remaining() as u64);
+            let bytes = data.remaining() as u64;
+            self.bytes.inc_by(bytes);
+            if let Some(also) = &self.also {
+                also.fetch_add(bytes, Relaxed);
+            }
         }
         polled
     }

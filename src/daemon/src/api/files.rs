@@ -107,6 +107,11 @@ impl DownloadLink {
         Some(Self { parsed, kind, owner, session })
     }
 
+    /// The session of the file.
+    pub(super) fn session(&self) -> &str {
+        &self.session
+    }
+
     /// The answer to an invalid link.
     pub(super) fn refused() -> Answer {
         error(StatusCode::FORBIDDEN, "forbidden", "the link is not valid")

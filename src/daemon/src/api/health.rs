@@ -9,6 +9,7 @@ use super::tls::ServerTls;
 use crate::services::Services;
 
 const CERTIFICATE_OUTDATED: &str = "the new TLS certificate cannot be used, so the previous one is";
+const NOT_NOTED: &str = "the audit log cannot be written: calls are not noted";
 const TOKENS_OUTDATED: &str = "the file of tokens cannot be used: what it said before is good";
 
 /// Always 200 while the process answers; `degraded` lists what does not work.
@@ -41,7 +42,9 @@ pub(super) fn ready(services: &Services, tls: Option<&ServerTls>) -> Answer {
 fn warnings(services: &Services, tls: Option<&ServerTls>) -> Vec<&'static str> {
     let tokens = services.tenants.fault().map(|_| TOKENS_OUTDATED);
     let certificate = tls.filter(|tls| tls.is_outdated()).map(|_| CERTIFICATE_OUTDATED);
-    tokens.into_iter().chain(certificate).collect()
+    let audit = &services.audit;
+    let unnoted = (audit.is_failing() && !audit.refuses()).then_some(NOT_NOTED);
+    tokens.into_iter().chain(certificate).chain(unnoted).collect()
 }
 
 fn reasons(services: &Services) -> Vec<&'static str> {
@@ -52,6 +55,9 @@ fn reasons(services: &Services) -> Vec<&'static str> {
     }
     if pool.languages().is_empty() {
         reasons.push("no runner image was found");
+    }
+    if services.audit.refuses() {
+        reasons.push("the audit log cannot be written (audit.required)");
     }
     if !store.is_writable() {
         reasons.push("the store cannot be written");

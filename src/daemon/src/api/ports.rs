@@ -30,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, error_span, warn};
 
 use super::accept;
+use super::answer::with_audit;
 use super::body::{Answer, RequestBody, error, full};
 use super::connections::ConnectionPermit;
 use super::counted_body::CountedBody;
@@ -39,6 +40,7 @@ use super::refusals;
 use super::route::Route;
 use super::server::{Ending, Secured, Server};
 use super::stall::{StallTimeout, reset};
+use crate::audit::Surface;
 use crate::ports::{PortFault, PortPath, PortRequest, PortTarget};
 
 /// Connections to the listener at one time.
@@ -193,9 +195,16 @@ impl Server {
         let in_flight = metrics.request();
         let request = request.map(|body| CountedBody::new(body, metrics.received(ROUTE.as_str()), ()));
         let (verb, uri) = (request.method().clone(), request.uri().clone());
+        let mut audited = None;
         let answer = match self.linked(uri.path()) {
             Ok((signature, target, rest, over)) => {
                 seat.set_known(&over);
+                let of = (Surface::Link, ROUTE.as_str());
+                audited = self.tools.services.audit.begin(&target.owner, &peer.to_string(), of);
+                if let Some(entry) = &audited {
+                    entry.uses(Some(target.session.as_str()));
+                }
+                let request = with_audit(request, audited.as_ref());
                 let (session, port) = (target.session.to_string(), target.port);
                 let span =
                     error_span!("port", token = target.owner, peer = %peer, session_id = session, port);
@@ -220,7 +229,14 @@ impl Server {
         };
         drop(in_flight);
         metrics.answered(ROUTE.as_str(), &verb, answer.status(), begun.elapsed());
-        answer.map(|body| CountedBody::new(body, metrics.sent(ROUTE.as_str()), in_progress).boxed_unsync())
+        let sent = audited.as_ref().map(|entry| entry.sent.clone());
+        if let Some(entry) = &audited {
+            entry.answered(answer.status().as_u16());
+        }
+        answer.map(|body| {
+            let held = (in_progress, audited);
+            CountedBody::new(body, metrics.sent(ROUTE.as_str()), held).and(sent).boxed_unsync()
+        })
     }
 
     /// What a path of the listener leads to: its signature, its port, and the path behind it.

@@ -25,6 +25,9 @@ pub enum AppError {
     /// The file of tokens cannot be used.
     #[error("auth.tokens_file: {0}")]
     Tokens(String),
+    /// The audit log cannot be opened.
+    #[error("audit.file: {0}")]
+    Audit(io::Error),
     /// An address cannot be listened on.
     #[error("cannot listen on {addr} ({setting}): {error}")]
     Listen {

@@ -25,6 +25,7 @@ pub(super) async fn follow(services: Arc<Services>, server: Arc<Server>) {
         services.ports.links().set_owners(owners());
         for gone in services.tenants.take_gone() {
             let name = &*gone.name;
+            services.audit.tenant_is_gone(name);
             server.end_tenant(name);
             // Its runs save their files meanwhile; the next change need not wait for them.
             let (services, name) = (services.clone(), name.to_owned());

@@ -18,16 +18,18 @@ mod runners;
 mod services;
 mod tasks;
 
+use url::Url;
+
 use super::env;
 use super::error::{ConfigError, Origin, Warning};
 use super::layers::Layers;
 use super::raw::{
-    AgentTable, EngineTable, FilesTable, LogTable, McpTable, RawConfig, SessionsTable, ShutdownTable,
-    StoreTable, TimeoutsTable,
+    AgentTable, AuditTable, EngineTable, FilesTable, LogTable, McpTable, RawConfig, SessionsTable,
+    ShutdownTable, StoreTable, TelemetryTable, TimeoutsTable,
 };
 use super::types::{
-    AgentSettings, Config, EngineSettings, FilesSettings, LogSettings, McpSettings, SessionsSettings,
-    ShutdownSettings, StoreSettings, TimeoutsSettings, UrlStyle,
+    AgentSettings, AuditSettings, Config, EngineSettings, FilesSettings, LogSettings, McpSettings,
+    SessionsSettings, ShutdownSettings, StoreSettings, TelemetrySettings, TimeoutsSettings, UrlStyle,
 };
 use super::value::{Secret, Size, Time, human};
 
@@ -74,6 +76,7 @@ impl<'a> Checker<'a> {
         let RawConfig {
             http,
             auth,
+            audit,
             mcp,
             store,
             files,
@@ -95,6 +98,7 @@ impl<'a> Checker<'a> {
             agent,
             metrics,
             log,
+            telemetry,
             shutdown,
         } = raw;
         let allow_open = http.allow_open;
@@ -110,6 +114,7 @@ impl<'a> Checker<'a> {
         let resume_window = self.time("mcp.resume_window", resume_window, Duration::ZERO..=HOUR)?;
         let engine = self.engine(engine)?;
         let config = Config {
+            audit: self.audit(audit)?,
             mcp: McpSettings { resume_window, toolsets },
             files: self.files(files, limits.output)?,
             mounts: self.mounts(mounts, &store, &engine)?,
@@ -129,6 +134,7 @@ impl<'a> Checker<'a> {
             agent: self.agent(agent)?,
             metrics: self.metrics(metrics, &auth)?,
             log: self.log(log)?,
+            telemetry: self.telemetry(telemetry)?,
             shutdown: self.shutdown(shutdown)?,
             conformance_fixtures: env::fixtures(self.env, self.warnings)?,
             http,
@@ -330,6 +336,46 @@ impl<'a> Checker<'a> {
         })?;
         let file = if file.is_empty() { None } else { Some(self.absolute("log.file", &file)?) };
         Ok(LogSettings { level, format, file })
+    }
+
+    fn telemetry(
+        &self,
+        TelemetryTable { otlp_endpoint }: TelemetryTable,
+    ) -> Result<TelemetrySettings, ConfigError> {
+        if otlp_endpoint.is_empty() {
+            return Ok(TelemetrySettings::default());
+        }
+        let url = Url::parse(&otlp_endpoint).ok().filter(|url| {
+            matches!(url.scheme(), "http" | "https")
+                && url.host_str().is_some_and(|host| !host.is_empty())
+                && url.username().is_empty()
+                && url.password().is_none()
+                && url.query().is_none()
+                && url.fragment().is_none()
+        });
+        // A text with a user may have a password.
+        let shown =
+            if otlp_endpoint.contains('@') { String::new() } else { format!("is {otlp_endpoint:?}, ") };
+        let wrong = || {
+            let problem = "takes an http or https URL without a user, a query or a fragment, to which \
+                           /v1/traces is added, such as \"http://127.0.0.1:4318\"";
+            self.fail("telemetry.otlp_endpoint", format!("{shown}{problem}"))
+        };
+        Ok(TelemetrySettings { otlp_endpoint: Some(url.ok_or_else(wrong)?.to_string()) })
+    }
+
+    fn audit(&self, AuditTable { file, required, rotate }: AuditTable) -> Result<AuditSettings, ConfigError> {
+        if required && file.is_empty() {
+            return Err(
+                self.fail("audit.required", "is true, and there is no audit log: name its audit.file")
+            );
+        }
+        let file = if file.is_empty() { None } else { Some(self.absolute("audit.file", &file)?) };
+        let rotate = match rotate {
+            Size(0) => None,
+            some => Some(self.size("audit.rotate", some, MIB..=TIB)?),
+        };
+        Ok(AuditSettings { file, required, rotate })
     }
 
     fn shutdown(&self, ShutdownTable { drain }: ShutdownTable) -> Result<ShutdownSettings, ConfigError> {

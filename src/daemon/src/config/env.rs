@@ -82,6 +82,7 @@ const ROWS: &[VariableRow] = &[
     VariableRow { key: "log.level", names: &["SANDBOX_LOG_LEVEL", "LOG_LEVEL"], read: level },
     VariableRow { key: "log.format", names: &["SANDBOX_LOG_FORMAT"], read: format },
     VariableRow { key: LOG_FILE, names: &["SANDBOX_LOG_FILE"], read: text },
+    VariableRow { key: "telemetry.otlp_endpoint", names: &["OTEL_EXPORTER_OTLP_ENDPOINT"], read: text },
 ];
 
 /// The one key for which an empty variable has a meaning: no file.

@@ -15,6 +15,7 @@ use crate::tenants::TokenTable;
 pub(super) struct RawConfig {
     pub(super) http: HttpTable,
     pub(super) auth: AuthTable,
+    pub(super) audit: AuditTable,
     pub(super) mcp: McpTable,
     pub(super) store: StoreTable,
     pub(super) files: FilesTable,
@@ -39,6 +40,7 @@ pub(super) struct RawConfig {
     pub(super) agent: AgentTable,
     pub(super) metrics: MetricsTable,
     pub(super) log: LogTable,
+    pub(super) telemetry: TelemetryTable,
     pub(super) shutdown: ShutdownTable,
 }
 
@@ -67,6 +69,14 @@ pub(super) struct AuthTable {
     #[serde(default)]
     pub(super) tokens: Vec<TokenTable>,
     pub(super) tokens_file: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table")]
+pub(super) struct AuditTable {
+    pub(super) file: String,
+    pub(super) required: bool,
+    pub(super) rotate: Size,
 }
 
 #[derive(Deserialize)]
@@ -329,6 +339,12 @@ pub(super) struct LogTable {
     pub(super) level: String,
     pub(super) format: LogFormat,
     pub(super) file: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table")]
+pub(super) struct TelemetryTable {
+    pub(super) otlp_endpoint: String,
 }
 
 #[derive(Deserialize)]

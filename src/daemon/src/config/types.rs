@@ -16,7 +16,7 @@ pub(crate) use self::listeners::reachable;
 pub use self::listeners::{
     AuthSettings, HttpSettings, McpSettings, PortsSettings, PublicUrl, TlsFiles, ToolSet,
 };
-pub use self::process::{LogFormat, LogLevel, LogSettings, ShutdownSettings};
+pub use self::process::{AuditSettings, LogFormat, LogLevel, LogSettings, ShutdownSettings, TelemetrySettings};
 pub(super) use self::work::ExecSettings;
 pub use self::work::{KeptWorkspaces, SessionsSettings, TaskSettings, TimeoutsSettings, WhenFull};
 use crate::config::PoolSettings;
@@ -31,6 +31,8 @@ pub struct Config {
     pub http: HttpSettings,
     /// The tokens of callers.
     pub auth: AuthSettings,
+    /// The audit log.
+    pub audit: AuditSettings,
     /// The directory of sessions on disk.
     pub store: StoreSettings,
     /// Signed links and logs of runs.
@@ -71,6 +73,8 @@ pub struct Config {
     pub metrics: MetricsSettings,
     /// The destination of logs.
     pub log: LogSettings,
+    /// Where spans are exported to.
+    pub telemetry: TelemetrySettings,
     /// How the daemon stops.
     pub shutdown: ShutdownSettings,
     /// Whether the fixtures of the MCP conformance suite are served; only the environment can set this.

@@ -11,6 +11,7 @@ use tokio::net::TcpSocket;
 
 use super::check::{Check, Checks, Group};
 use crate::api::{NEEDS_TLS, check_files};
+use crate::audit;
 use crate::config::{Loaded, reachable};
 use crate::holder::{self, HoldingProcess, LockState};
 use crate::tenants::tokens_in;
@@ -32,6 +33,10 @@ pub(super) struct ConfigurationFacts {
     pub(super) metrics: Option<(SocketAddr, AddressState)>,
     /// What is wrong with the files of TLS, if they are set.
     pub(super) tls: Option<Result<(), String>>,
+    /// The audit log, if there is one: what is wrong with its file.
+    pub(super) audit: Option<(String, Option<String>)>,
+    /// The collector of spans, if there is one, and why it cannot be reached.
+    pub(super) collector: Option<(String, Option<String>)>,
     pub(super) public_url: Option<String>,
     /// Whether that URL names this machine itself.
     pub(super) public_is_here: bool,
@@ -57,6 +62,8 @@ pub(super) enum AddressState {
 
 pub(super) fn look(file: Option<&Path>, loaded: &Loaded) -> ConfigurationFacts {
     let http = &loaded.config.http;
+    let audit = loaded.config.audit.file.as_deref();
+    let collector = loaded.config.telemetry.otlp_endpoint.as_deref();
     ConfigurationFacts {
         file: file.map(|path| path.display().to_string()),
         warnings: loaded.warnings.iter().map(ToString::to_string).collect(),
@@ -78,9 +85,26 @@ pub(super) fn look(file: Option<&Path>, loaded: &Loaded) -> ConfigurationFacts {
             (addr, place)
         }),
         tls: http.tls.as_ref().map(|files| check_files(files).map_err(|error| error.to_string())),
+        collector: collector.map(|url| (url.to_owned(), unreached(url))),
+        audit: audit.map(|path| (path.display().to_string(), audit::unusable(path))),
         public_url: http.public_url.as_ref().map(|url| url.as_str().to_owned()),
         public_is_here: http.public_url.as_ref().is_some_and(|url| url.is_loopback()),
     }
+}
+
+/// Why no connection to this URL can be made; `None` if one can.
+fn unreached(url: &str) -> Option<String> {
+    let addresses = url::Url::parse(url)
+        .and_then(|url| url.socket_addrs(|| None).map_err(|_| url::ParseError::EmptyHost));
+    let Ok(addresses) = addresses else { return Some("its name cannot be resolved".to_owned()) };
+    let mut why = "its name has no address".to_owned();
+    for addr in addresses {
+        match TcpStream::connect_timeout(&addr, ANSWER) {
+            Ok(_) => return None,
+            Err(error) => why = error.to_string(),
+        }
+    }
+    Some(why)
 }
 
 pub(super) fn address_state(addr: SocketAddr, lock: &Path) -> AddressState {
@@ -173,6 +197,26 @@ pub(super) fn judge(facts: &ConfigurationFacts) -> Vec<Check> {
              its key, both in PEM and readable by the daemon's user; without both the daemon speaks HTTP",
         ),
     }
+    match &facts.collector {
+        None => {}
+        Some((url, None)) => checks.ok("collector", format!("{url} accepts connections; spans go there")),
+        Some((url, Some(why))) => checks.warn(
+            "collector",
+            format!("the collector of spans {url} cannot be reached: {why}"),
+            "start it, or correct telemetry.otlp_endpoint (OTEL_EXPORTER_OTLP_ENDPOINT); until then spans \
+             are lost, and nothing else",
+        ),
+    }
+    match &facts.audit {
+        None => {}
+        Some((path, None)) => checks.ok("audit log", format!("{path} can be written")),
+        Some((_, Some(why))) => checks.fail(
+            "audit log",
+            why.clone(),
+            "audit.file takes a file that only the daemon's user can read and write, in a folder where that \
+             user may make and rename files",
+        ),
+    }
     let scheme = if facts.tls.is_some() { "https" } else { "http" };
     match &facts.public_url {
         // The configuration warns about that.
@@ -259,6 +303,8 @@ mod tests {
             place: AddressState::Free,
             metrics: Some(("127.0.0.1:9464".parse().expect("an address"), AddressState::Free)),
             tls: None,
+            collector: Some(("http://127.0.0.1:4318/".into(), None)),
+            audit: Some(("/var/log/audit.log".into(), None)),
             public_url: None,
             public_is_here: false,
         }
@@ -281,6 +327,18 @@ mod tests {
         };
         assert_eq!(lacks(&judge(&here)), []);
         for (facts, name, status, word) in [
+            (
+                ConfigurationFacts { collector: Some(("c".into(), Some("no".into()))), ..good() },
+                "collector",
+                Warn,
+                "cannot be reached: no",
+            ),
+            (
+                ConfigurationFacts { audit: Some(("a".into(), Some("a: no way".into()))), ..good() },
+                "audit log",
+                Fail,
+                "no way",
+            ),
             (ConfigurationFacts { warnings: vec!["a: b".into()], ..good() }, "warning", Warn, "a: b"),
             (
                 ConfigurationFacts { tokens: 0, warnings: vec!["there is no token: x".into()], ..good() },

@@ -92,7 +92,7 @@ pub fn run(arguments: &DoctorArguments, env: &BTreeMap<String, String>) -> u8 {
     // The checks report what the tried parts would log at lower levels.
     let level = if loaded.config.log.level == LogLevel::Error { LogLevel::Error } else { LogLevel::Warn };
     let logged = LogSettings { level, file: None, ..loaded.config.log.clone() };
-    let _flush = crate::log::init(&logged, &Metrics::default());
+    let _flush = crate::log::init(&logged, None, &Metrics::default());
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => return complain(&error, 1),

@@ -28,12 +28,13 @@ pub use self::sink::Flush;
 use self::sink::Sink;
 use crate::config::{LogFormat, LogLevel, LogSettings};
 use crate::metrics::Metrics;
+use crate::telemetry::SpanLayer;
 
-/// Begins to log as configured. Dropping the value writes the last lines.
+/// Begins to log as configured, and to hand spans to this layer. Dropping the value writes the last lines.
 ///
 /// # Errors
 /// The configured file cannot be opened, or one of its missing folders cannot be made.
-pub fn init(config: &LogSettings, metrics: &Metrics) -> io::Result<Flush> {
+pub fn init(config: &LogSettings, spans: Option<SpanLayer>, metrics: &Metrics) -> io::Result<Flush> {
     let level = match config.level {
         LogLevel::Error => Level::ERROR,
         LogLevel::Warn => Level::WARN,
@@ -45,7 +46,9 @@ pub fn init(config: &LogSettings, metrics: &Metrics) -> io::Result<Flush> {
     let (sink, flush) = Sink::open(file, metrics.clone())?;
     let lines = LogLayer { json: config.format == LogFormat::Json, sink, metrics: metrics.clone() };
     // This fails only if a test has set up logging before.
-    let _ = tracing_subscriber::registry().with(lines.with_filter(targets(level))).try_init();
+    let of_daemon = filter::Targets::new().with_target("paddock", Level::INFO);
+    let spans = spans.map(|spans| spans.with_filter(of_daemon));
+    let _ = tracing_subscriber::registry().with(lines.with_filter(targets(level))).with(spans).try_init();
     Ok(flush)
 }
 

@@ -16,6 +16,7 @@
 //!
 //! A handle is cheap to clone. Nobody reads what a handle made by `default` counts.
 
+mod audit;
 mod daemon;
 mod egress;
 mod engine;
@@ -26,6 +27,7 @@ mod pool;
 mod runs;
 mod snapshots;
 mod state;
+mod telemetry;
 mod tenants;
 mod tools;
 
@@ -72,6 +74,8 @@ struct Families {
     models: models::ModelMetrics,
     packages: packages::PackageMetrics,
     tenants: tenants::TenantMetrics,
+    audit: audit::AuditMetrics,
+    telemetry: telemetry::TelemetryMetrics,
     daemon: daemon::DaemonMetrics,
     snapshots: snapshots::SnapshotMetrics,
     state: state::StateGauges,
@@ -90,6 +94,8 @@ impl Default for Metrics {
             models: models::ModelMetrics::new(&make),
             packages: packages::PackageMetrics::new(&make),
             tenants: tenants::TenantMetrics::new(&make),
+            audit: audit::AuditMetrics::new(&make),
+            telemetry: telemetry::TelemetryMetrics::new(&make),
             daemon: daemon::DaemonMetrics::new(&make),
             snapshots: snapshots::SnapshotMetrics::new(&make),
             state: state::StateGauges::new(&make),

@@ -36,6 +36,7 @@ use super::links::{PortLinks, PortTarget, path_of, place, scheme_of};
 use super::location::Addresses;
 use super::owners::{OwnerCounts, OwnerPlace};
 use super::tunnel::{PortConnection, tunnel};
+use crate::audit::AuditEntry;
 use crate::link::{Dials, PortDialError};
 use crate::session::Sessions;
 use crate::store::StoreError;
@@ -152,9 +153,9 @@ pub struct PortForwarder {
     stopping: CancellationToken,
 }
 
-/// What an answer keeps until its end: its right to be there, its owner's place, and the task of its
-/// connection.
-type Held = (OwnedSemaphorePermit, OwnerPlace, AbortOnDropHandle<()>);
+/// What an answer keeps until its end: its right to be there, its owner's place, the task of its connection,
+/// and its entry in the audit log.
+type Held = (OwnedSemaphorePermit, OwnerPlace, AbortOnDropHandle<()>, Option<Arc<AuditEntry>>);
 
 /// The body of an answer.
 pub type PortBody = UnsyncBoxBody<Bytes, io::Error>;
@@ -202,13 +203,15 @@ impl PortForwarder {
         let permit = self.connections.clone().try_acquire_owned().map_err(|_| PortFault::TooMany)?;
         let connection = self.connect(&target).await?;
         let rules = self.rules(&target, signature, drops_authorization, &request);
+        let audited = request.extensions().get::<Arc<AuditEntry>>().cloned();
         let protocol = upgrade(request.headers()).cloned().filter(|_| request.version() == Version::HTTP_11);
         let client = protocol.as_ref().map(|_| hyper::upgrade::on(&mut request));
         let headers = rules.inward(request.headers(), protocol.as_ref());
         let activity = Activity::default();
         let request = inward(request, rest, headers, self.bounds.idle, &activity, client.is_some());
         let (response, task) = self.ask(connection, target.port, request, &activity).await?;
-        self.outward(response, &rules, client.map(|client| (client, over)), (permit, place, task), activity)
+        let held = (permit, place, task, audited);
+        self.outward(response, &rules, client.map(|client| (client, over)), held, activity)
     }
 
     /// How many connections an owner may have now: not all of them while others have tokens too.
@@ -301,13 +304,15 @@ impl PortForwarder {
         };
         let server = hyper::upgrade::on(&mut response);
         let (patience, stopping) = (self.bounds.idle, self.stopping.clone());
+        let counts = held.3.as_ref().map(|entry| (entry.received.clone(), entry.sent.clone()));
         tokio::spawn(async move {
             let carrying = async {
                 // The client's side comes when the answer below was sent to it.
                 if let Ok(Ok((client, server))) =
                     tokio::time::timeout(patience, async { tokio::try_join!(client, server) }).await
                 {
-                    tunnel(TokioIo::new(client), TokioIo::new(server), patience).await;
+                    let counts = counts.unwrap_or_default();
+                    tunnel(TokioIo::new(client), TokioIo::new(server), patience, counts).await;
                 }
             };
             tokio::select! {

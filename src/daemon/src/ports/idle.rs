@@ -7,7 +7,7 @@ use std::future::Future as _;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -90,10 +90,11 @@ where
     }
 }
 
-/// A connection that notes when bytes are read from it.
+/// A connection that notes when bytes are read from it, and how many.
 pub(super) struct Watched<S> {
     pub(super) stream: S,
     pub(super) activity: Activity,
+    pub(super) bytes: Arc<AtomicU64>,
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
@@ -104,8 +105,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     ) -> Poll<io::Result<()>> {
         let before = into.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(context, into);
-        if into.filled().len() > before {
+        let more = into.filled().len() - before;
+        if more > 0 {
             self.activity.moved();
+            self.bytes.fetch_add(more as u64, Relaxed);
         }
         polled
     }

@@ -11,7 +11,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -87,15 +87,16 @@ async fn carry(stream: &DialStream, theirs: DuplexStream, broken: &AtomicBool) -
 }
 
 /// Carries bytes between a client and a server until both directions are at their end, either breaks, or
-/// nothing moves for `patience`.
+/// nothing moves for `patience`. Counts the bytes from the client, and those from the server.
 pub(super) async fn tunnel(
     client: impl AsyncRead + AsyncWrite + Unpin,
     server: impl AsyncRead + AsyncWrite + Unpin,
     patience: Duration,
+    (received, sent): (Arc<AtomicU64>, Arc<AtomicU64>),
 ) {
     let activity = Activity::default();
-    let mut client = Watched { stream: client, activity: activity.clone() };
-    let mut server = Watched { stream: server, activity: activity.clone() };
+    let mut client = Watched { stream: client, activity: activity.clone(), bytes: received };
+    let mut server = Watched { stream: server, activity: activity.clone(), bytes: sent };
     tokio::select! {
         _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
         () = activity.is_still(patience) => {}

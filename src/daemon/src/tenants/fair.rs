@@ -242,7 +242,71 @@ mod tests {
         assert_eq!(refused(a, [operator, operator, operator]), Refused::Newcomer);
     }
 
+    /// The longest time from a call of tenant 2 to its end, in ticks, where `places` calls are served at a
+    /// time, tenant 2 makes one call after the other of `own` ticks, and `flood` callers of tenant 1 wait all
+    /// the time for calls of `theirs` ticks.
+    fn longest(places: usize, flood: u32, (own, theirs): (u32, u32), weights: (u32, u32)) -> u32 {
+        const FLOOD: u32 = 1;
+        const QUIET: u32 = 2;
+        let (flooder, quiet) = (tenant(FLOOD, weights.0), tenant(QUIET, weights.1));
+        let mut queue = Queue::new();
+        let mut serving: Vec<(u32, u32)> = Vec::new(); // who, and until when
+        let (mut asked, mut longest, mut calls) = (None, 0, 0);
+        (0..flood).for_each(|_| queue.come(flooder));
+        for now in 0.. {
+            let (ended, others): (Vec<_>, Vec<_>) = serving.into_iter().partition(|(_, end)| *end == now);
+            serving = others;
+            for (who, _) in ended {
+                if who == FLOOD {
+                    queue.come(flooder);
+                } else if let Some(at) = asked.take() {
+                    (longest, calls) = (longest.max(now - at), calls + 1);
+                }
+            }
+            if calls == 50 {
+                return longest;
+            }
+            // The worst moment: everything is in use already.
+            if asked.is_none() && (now > 0 || flood == 0) {
+                asked = Some(now);
+                queue.come(quiet);
+            }
+            while serving.len() < places && !queue.waiting.is_empty() {
+                let who = queue.serve();
+                serving.push((who, now + if who == FLOOD { theirs } else { own }));
+            }
+        }
+        longest
+    }
+
+    #[test]
+    fn beside_a_flood_of_the_same_calls_a_tenant_waits_at_most_as_long_as_one_of_them_takes() {
+        for places in 1..6 {
+            let alone = longest(places, 0, (10, 10), (1, 1));
+            assert_eq!(alone, 10);
+            for flood in [1, 6, 48, 500] {
+                let beside = longest(places, flood, (10, 10), (1, 1));
+                assert!(beside <= 2 * alone, "{beside} beside {flood}, {alone} alone, {places} places");
+            }
+        }
+    }
+
     proptest! {
+        /// Whatever others ask for, one that asks for less than its part waits for no more than one end of
+        /// theirs, however many they are.
+        #[test]
+        fn the_wait_beside_a_flood_is_bounded(
+            places in 1..6_usize,
+            flood in 1..200_u32,
+            own in 1..20_u32,
+            theirs in 1..20_u32,
+            weight in 1..8_u32,
+        ) {
+            // Its part is what it gets at least: one place in two, or more by its weight.
+            let beside = longest(places, flood, (own, theirs), (1, weight));
+            prop_assert!(beside <= own + theirs, "{beside}");
+        }
+
         /// Of tenants that always wait, each is served by its weight, within one round, at every moment.
         #[test]
         fn service_goes_by_weight(

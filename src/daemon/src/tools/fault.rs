@@ -68,7 +68,7 @@ codes! {
     /// The packages that the call asks for cannot be had now: the message says why.
     PackagesUnavailable = "packages_unavailable",
     /// The session's files, or those of all sessions, would take more than they may, or the store's disk is
-    /// full, or it cannot be written.
+    /// full, or it cannot be written, or the audit log cannot (`audit.required`).
     QuotaExceeded = "quota_exceeded",
     /// A limit of the token is reached: the answer says which, what is used and, in `retry_after_ms`, when
     /// another try can succeed.

@@ -38,7 +38,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::answer::mime_type;
 pub use self::arguments::ArgumentError;
-pub use self::code::ReadPermits;
+pub use self::code::{ReadPermit, ReadPermits};
 pub(crate) use self::code::{check_free, now_ns};
 pub(crate) use self::fault::Failure;
 pub use self::fault::{Code, Fault};
@@ -50,6 +50,7 @@ pub use self::registry::ToolInfo;
 use self::registry::{AnswerForm, Offer, RegisteredTool};
 pub use self::sets::ToolSets;
 pub use self::task::TaskPermits;
+use crate::audit::AuditEntry;
 use crate::config::{TaskSettings, ToolSet};
 use crate::egress::Asker;
 use crate::services::Services;
@@ -118,13 +119,41 @@ pub struct Caller {
     pub message: Option<Arc<dyn ArrivedMessage>>,
     /// The way to ask it for what its call does not allow, while the call goes on.
     pub asker: Option<Asker>,
+    /// Its line in the audit log.
+    pub audit: Option<Arc<AuditEntry>>,
 }
 
 impl Caller {
     /// A caller that gets a session of its own when it names none.
     pub fn new(owner: impl Into<String>, output: Option<OutputBacklog>) -> Self {
-        Self { owner: owner.into(), own_session: Arc::default(), output, message: None, asker: None }
+        Self {
+            owner: owner.into(),
+            own_session: Arc::default(),
+            output,
+            message: None,
+            asker: None,
+            audit: None,
+        }
     }
+}
+
+/// What a call is told that could not be noted in the audit log.
+pub(crate) const NOT_NOTED: &str = "the audit log cannot be written, and this daemon serves no call that it \
+                                    cannot note (audit.required); nothing was done";
+
+/// Notes a call in its entry of the audit log: never its arguments, nor what it answered.
+fn audit(
+    entry: &AuditEntry,
+    tool: Option<&RegisteredTool>,
+    caller: &Caller,
+    outcome: &'static str,
+    done: &Result<Outcome, CallError>,
+) {
+    let document = done.as_ref().ok().map(|done| &done.document);
+    let of_document = document.and_then(|document| document.get("session_id")?.as_str());
+    let session = of_document.or_else(|| caller.own_session.get().map(SessionId::as_str));
+    let network = document.and_then(|document| document.get("network")).filter(|list| list.is_array());
+    entry.note(tool.map_or("unknown", |tool| tool.name), session, outcome, network);
 }
 
 /// A prefix of tool names that older clients use. Calls may have it, lists do not: many clients refuse a
@@ -186,6 +215,9 @@ impl Tools {
         cancel: CancellationToken,
     ) -> Result<Outcome, CallError> {
         let begun = Instant::now();
+        if self.services.audit.refuses() {
+            return Ok(Fault::new(Code::QuotaExceeded, NOT_NOTED).outcome());
+        }
         let tool = registry::find(name.strip_prefix(OLD_PREFIX).unwrap_or(name));
         let done = match tool.filter(|tool| self.offers(sets, tool.set)) {
             Some(tool) => self.perform(tool, caller, arguments, cancel).await,
@@ -195,7 +227,10 @@ impl Tools {
                 Err(CallError::UnknownTool(shown, names.join(", ")))
             }
         };
-        self.count(tool, &caller.owner, &done, begun.elapsed());
+        let outcome = self.count(tool, &caller.owner, &done, begun.elapsed());
+        if let Some(entry) = &caller.audit {
+            audit(entry, tool, caller, outcome, &done);
+        }
         done
     }
 
@@ -206,7 +241,7 @@ impl Tools {
         owner: &str,
         done: &Result<Outcome, CallError>,
         took: Duration,
-    ) {
+    ) -> &'static str {
         let metrics = &self.services.metrics;
         let code = done.as_ref().ok().and_then(Outcome::code);
         let outcome = match (done, code) {
@@ -228,6 +263,7 @@ impl Tools {
         if let Some(code) = code.filter(|code| code.is_a_limit()) {
             metrics.limit_hit(code.as_str());
         }
+        outcome
     }
 
     /// Calls a tool that is offered, and adds what all answers of its kind have.

@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::answer::ShownOutput;
 use super::registry::AnswerForm;
-use super::{ArgumentError, Code};
+use super::{ArgumentError, Code, ReadPermit};
 
 /// What a tool answers.
 #[derive(Debug, Default)]
@@ -21,7 +20,7 @@ pub struct Outcome {
     /// Where the time of a run went.
     pub timing: Option<Timing>,
     /// Kept until the answer is sent.
-    pub permit: Option<OwnedSemaphorePermit>,
+    pub permit: Option<ReadPermit>,
     /// How the answer is written as text.
     pub(super) form: AnswerForm,
     /// Whether the tool is one of the set `exec`.

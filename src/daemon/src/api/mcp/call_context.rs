@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::OwnedSemaphorePermit;
 use tracing::Span;
 
 use super::preference::Preference;
@@ -10,15 +9,16 @@ use super::resume::ResumableCall;
 use crate::api::body::ReadMessage;
 use crate::api::listening::ListenPermit;
 use crate::api::long_texts::LongTexts;
+use crate::audit::AuditEntry;
 use crate::session::SessionId;
-use crate::tools::ToolSets;
+use crate::tools::{ReadPermit, ToolSets};
 
 /// What a request brings beside its message. The SDK keeps a clone of it with the call, the answer's body
 /// another.
 #[derive(Clone, Default)]
 pub(super) struct CallContext {
     /// What the answer holds until it is sent.
-    permits: Arc<Mutex<Vec<OwnedSemaphorePermit>>>,
+    permits: Arc<Mutex<Vec<ReadPermit>>>,
     /// The tool sets that the URL asks for.
     pub(super) sets: ToolSets,
     /// The client reads nothing but the answer: no stream of events.
@@ -37,6 +37,8 @@ pub(super) struct CallContext {
     pub(super) long_texts: LongTexts,
     /// Its message as it was read, with the permits of its body.
     pub(super) message: Option<Arc<ReadMessage>>,
+    /// Its line in the audit log.
+    pub(super) audit: Option<Arc<AuditEntry>>,
     /// Its permit among the streams that only listen.
     pub(super) listening: Option<Arc<ListenPermit>>,
 }
@@ -48,7 +50,7 @@ impl CallContext {
     }
 
     /// Keeps a permit until the answer is sent.
-    pub(super) fn keep(&self, permit: OwnedSemaphorePermit) {
+    pub(super) fn keep(&self, permit: ReadPermit) {
         self.permits.lock().unwrap_or_else(PoisonError::into_inner).push(permit);
     }
 }

@@ -28,6 +28,7 @@ use super::elicitation::{self, Elicitation};
 use super::progress::ProgressReports;
 use super::result::result;
 use super::rounds::{OngoingCall, ParkedCalls};
+use crate::audit::Surface;
 use crate::egress::{Asker, questions};
 use crate::session::{OutputBacklog, Pace, SessionId};
 use crate::tools::{ArrivedMessage, CallError, Caller, Outcome, ToolSets, Tools};
@@ -101,7 +102,11 @@ impl Handler {
         };
         let message = call_context.and_then(|context| context.message.clone());
         let message = message.map(|message| message as Arc<dyn ArrivedMessage>);
-        Caller { owner: self.owner.clone(), own_session, output, message, asker }
+        let audit = match call_context {
+            Some(context) => context.audit.clone(),
+            None => self.tools.services.audit.begin(&self.owner, "stdio", (Surface::Stdio, "mcp")),
+        };
+        Caller { owner: self.owner.clone(), own_session, output, message, asker, audit }
     }
 }
 

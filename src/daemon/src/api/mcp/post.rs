@@ -49,6 +49,7 @@ impl McpEndpoint {
             request.context.long_texts = long_texts;
         }
         request.context.message = request.parts.extensions.get().cloned();
+        request.context.audit = request.parts.extensions.get().cloned();
         log_message(method);
         request.context.quiet = !reads_events;
         let begins = method == Some(INITIALIZE) && reads_events;

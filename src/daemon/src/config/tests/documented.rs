@@ -20,6 +20,9 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("http.body_timeout", "\"31s\""),
     ("http.write_timeout", "\"61s\""),
     ("auth.token", "\"0123456789abcdef\""),
+    ("telemetry.otlp_endpoint", "\"http://collector:4318\""),
+    ("audit.file", "\"/var/log/paddock/audit.log\""),
+    ("audit.rotate", "\"65MiB\""),
     ("auth.tokens_file", "\"/etc/paddock/tokens.toml\""),
     ("mcp.resume_window", "\"31s\""),
     ("mcp.toolsets", "[\"code\"]"),
@@ -155,6 +158,9 @@ const PERMISSIONS: [&str; 2] = ["http.allow_open", "engine.allow_plain"];
 /// Keys that are set together or not at all.
 const TOGETHER: [&str; 2] = ["http.tls_certificate", "http.tls_key"];
 
+/// A key that does something only beside `audit.file`.
+const OF_AUDIT: &str = "audit.required";
+
 fn keys(table: &Table, prefix: &str) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
     for (name, value) in table {
@@ -193,6 +199,7 @@ fn every_key_of_the_example_changes_what_the_daemon_sees() {
         .map(|(key, _)| *key)
         .chain(PERMISSIONS)
         .chain(TOGETHER)
+        .chain([OF_AUDIT])
         .map(str::to_owned)
         .collect();
     assert_eq!(in_example, tried);
@@ -205,6 +212,9 @@ fn every_key_of_the_example_changes_what_the_daemon_sees() {
     for one in together {
         assert!(error(&one, &[]).contains("TLS needs both files"), "{one}");
     }
+    let audited = |more: &str| config(&format!("[audit]\nfile = \"/a\"\n{more}"), &[]);
+    assert_ne!(audited("required = true"), audited(""), "{OF_AUDIT} does nothing");
+    assert!(error("audit.required = true", &[]).contains("there is no audit log"));
     assert_ne!(config("runners.python = \"python:3\"", &[]), usual, "runners do nothing");
     for value in RUNNER_VALUES {
         assert_ne!(

@@ -14,9 +14,9 @@ fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
         ),
         (
             "pol.idle = 3",
-            "pol (/etc/paddock.toml): is unknown; known here: http, auth, mcp, store, files, engine, limits, \
-             timeouts, exec, sessions, pool, egress, models, packages, ports, tasks, coding_agents, \
-             runners, mounts, drops, agent, metrics, log, shutdown",
+            "pol (/etc/paddock.toml): is unknown; known here: http, auth, audit, mcp, store, files, engine, \
+             limits, timeouts, exec, sessions, pool, egress, models, packages, ports, tasks, coding_agents, \
+             runners, mounts, drops, agent, metrics, log, telemetry, shutdown",
         ),
         (
             "[[auth.tokens]]\nname = \"a b\"\nsha256 = \"\"",

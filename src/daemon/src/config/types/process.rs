@@ -64,3 +64,21 @@ pub struct ShutdownSettings {
     /// How long runs may continue after the daemon was told to stop.
     pub drain: Duration,
 }
+
+/// The audit log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditSettings {
+    /// The absolute path of its file; `None`: there is no audit log.
+    pub file: Option<PathBuf>,
+    /// Whether calls are refused while it cannot be written.
+    pub required: bool,
+    /// Bytes after which the file gets another name and a new one is made; `None`: never.
+    pub rotate: Option<u64>,
+}
+
+/// Spans for a collector of OpenTelemetry.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TelemetrySettings {
+    /// The collector's base URL for OTLP over HTTP; `None`: nothing is exported.
+    pub otlp_endpoint: Option<String>,
+}

@@ -19,7 +19,7 @@ pub(super) use self::close_session::CloseSession;
 pub(super) use self::list_artifacts::ListArtifacts;
 pub(super) use self::list_runners::ListRunners;
 pub(super) use self::read_artifact::ReadArtifact;
-pub use self::read_artifact::ReadPermits;
+pub use self::read_artifact::{ReadPermit, ReadPermits};
 pub(super) use self::read_artifact::{open_saved, read_saved};
 pub(super) use self::run::put_files;
 pub(super) use self::run_code::RunCode;

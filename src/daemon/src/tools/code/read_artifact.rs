@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::ToolSet;
 use crate::session::Session;
 use crate::store::{StoreError, blocking};
+use crate::tenants::{TenantParts, Tenants};
 use crate::tools::answer::{SHOWN_IMAGES, mime_type, public_path};
 use crate::tools::fault::Failure;
 use crate::tools::registry::{AnswerForm, Effect, Offer, Tool};
@@ -41,23 +42,41 @@ pub(in crate::tools) struct ReadArtifact {
 }
 
 /// Bounds the memory of answers that hold a file: each takes permits, and gives them back when it is sent.
-#[derive(Clone)]
-pub struct ReadPermits(Arc<Semaphore>);
+pub struct ReadPermits {
+    all: Arc<Semaphore>,
+    parts: TenantParts,
+}
+
+/// The permits of one answer, and those out of the part of its tenant.
+#[derive(Debug)]
+pub struct ReadPermit {
+    _permits: (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>),
+}
 
 impl Default for ReadPermits {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(usize::try_from(READING / UNIT).unwrap_or(usize::MAX))))
+        let all = usize::try_from(READING / UNIT).unwrap_or(usize::MAX);
+        Self { all: Arc::new(Semaphore::new(all)), parts: TenantParts::of(all) }
     }
 }
 
 impl ReadPermits {
-    pub(in crate::tools) fn take(&self, bytes: u64) -> Result<OwnedSemaphorePermit, Fault> {
+    /// Permits for an answer of this tenant's.
+    pub(in crate::tools) fn take(
+        &self,
+        (tenants, owner): (&Tenants, &str),
+        bytes: u64,
+    ) -> Result<ReadPermit, Fault> {
         let units = u32::try_from(bytes / UNIT).unwrap_or(u32::MAX);
-        self.0.clone().try_acquire_many_owned(units).map_err(|_| {
-            let message =
-                "too many large files are being read; try again in some seconds, or use the file's link";
-            Fault::new(Code::QueueFull, message)
-        })
+        let take = |from: Arc<Semaphore>| {
+            from.try_acquire_many_owned(units).map_err(|_| {
+                let message =
+                    "too many large files are being read; try again in some seconds, or use the file's link";
+                Fault::new(Code::QueueFull, message)
+            })
+        };
+        let own = tenants.part(owner, &self.parts).map(take).transpose()?;
+        Ok(ReadPermit { _permits: (take(self.all.clone())?, own) })
     }
 }
 
@@ -102,7 +121,7 @@ impl Tool for ReadArtifact {
             let fault = Fault::new(Code::ArtifactTooLarge, message);
             return Err(fault.with("size_bytes", json!(size)).with("download_url", json!(link)).into());
         }
-        let permit = tools.reading.take(size)?;
+        let permit = tools.reading.take((&tools.services.tenants, &caller.owner), size)?;
         let bytes = read_saved(&path, (file, size)).await?;
 
         let mime_type = mime_type(&path);

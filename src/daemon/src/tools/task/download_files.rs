@@ -82,7 +82,9 @@ impl Tool for DownloadFiles {
                 rest.is_some()
             })
             .collect();
-        let permit = tools.reading.take(tools.limits.artifact_read - left)?;
+        let permit = tools
+            .reading
+            .take((&tools.services.tenants, &caller.owner), tools.limits.artifact_read - left)?;
         let mut files = Vec::new();
         for ((path, file, size), fits) in opened.into_iter().zip(fits) {
             let content = match fits {
