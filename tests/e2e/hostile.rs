@@ -3,7 +3,22 @@
 //! row is one line; `tests/hostile/README.md` says what it can contain.
 //!
 //! After each row another session runs as before. No row does harm if nothing stops it, except to its own
-//! container.
+//! container. The other tables of `tests/hostile` have a file each in `tests/e2e/hostile`.
+
+#[path = "hostile/covered.rs"]
+mod covered;
+#[path = "hostile/http.rs"]
+mod http;
+#[path = "hostile/links.rs"]
+mod links;
+#[path = "hostile/proxy.rs"]
+mod proxy;
+#[path = "hostile/stdio.rs"]
+mod stdio;
+#[path = "hostile/tars.rs"]
+mod tars;
+#[path = "hostile/watch.rs"]
+mod watch;
 
 use std::path::Path;
 

@@ -208,6 +208,7 @@ impl<W: AsyncWrite + Unpin> StdioRelay<W> {
                 }
                 asked = self.input.recv(), if until.is_none() => match asked {
                     Some(asked) => match self.check(asked) {
+                        Ok(asked) if self.pending.is_unasked(&asked) => {}
                         Ok(asked) => {
                             self.ended = 0;
                             self.unsent.push_back(asked.into());
@@ -352,7 +353,7 @@ impl<W: AsyncWrite + Unpin> StdioRelay<W> {
             }
             ClientMessage::Cancelled(id) => self.pending.forget(&id),
             ClientMessage::Request(id) => self.pending.ask(id),
-            ClientMessage::Other => {}
+            ClientMessage::Answer(_) | ClientMessage::Other => {}
         }
     }
 

@@ -2,11 +2,13 @@
 //!
 //! It must never look into a tool's arguments: it checks only that they are an object.
 
+use std::fmt;
 use std::ops::Range;
 
 use http::StatusCode;
 use http::header::{CONTENT_TYPE, HeaderMap};
-use serde::Deserialize;
+use serde::de::{MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -113,7 +115,65 @@ pub(super) fn inspect(body: &[u8]) -> Result<Seen<'_>, RpcRefusal> {
         code: INVALID,
         message: excess.to_string(),
     })?;
+    // The SDK drops a line that it cannot read, and its caller would wait for ever.
+    serde_json::from_slice::<Readable>(body).map_err(|error| RpcRefusal {
+        id: seen.id.clone().unwrap_or_default(),
+        code: NOT_JSON,
+        message: format!("this is not JSON: {error}"),
+    })?;
     Ok(seen)
+}
+
+/// Any value, of which nothing is kept: each escape stands for a character, and it is not nested too deep.
+/// [`serde::de::IgnoredAny`] looks at neither.
+struct Readable;
+
+impl<'de> Deserialize<'de> for Readable {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(Readable)
+    }
+}
+
+impl<'de> Visitor<'de> for Readable {
+    type Value = Self;
+
+    fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str("a value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self, A::Error> {
+        while items.next_element::<Self>()?.is_some() {}
+        Ok(self)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self, A::Error> {
+        while members.next_entry::<Self, Self>()?.is_some() {}
+        Ok(self)
+    }
 }
 
 fn look(body: &[u8]) -> Result<Seen<'_>, RpcRefusal> {
@@ -290,6 +350,22 @@ mod tests {
                 "{}",
                 refusal.message
             );
+        }
+    }
+
+    #[test]
+    fn what_the_sdk_cannot_read_is_refused_with_its_id() {
+        let call = |arguments: &str| {
+            let call = r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"x","arguments":"#;
+            inspect(format!("{call}{arguments}}}}}").as_bytes())
+                .err()
+                .map(|refusal| (refusal.id, refusal.code))
+        };
+        for arguments in [r#"{"code":"\ud800"}"#, r#"{"\udc00":1}"#, r#"{"a":[{"b":"\ud800x"}]}"#] {
+            assert_eq!(call(arguments), Some((json!(3), NOT_JSON)), "{arguments}");
+        }
+        for arguments in [r#"{"code":"\ud83d\ude00","n":[1,-2,3.5,true,null,"\u0000"]}"#, "{}"] {
+            assert_eq!(call(arguments), None, "{arguments}");
         }
     }
 

@@ -18,6 +18,7 @@ mod configuration;
 mod container;
 mod down;
 mod engine;
+mod host_users;
 mod images;
 mod leftovers;
 mod mounts;
@@ -146,6 +147,10 @@ async fn examine(
         advice.push_str(". Images, containers and room are checked only after that");
     }
     printer.print(judged);
+    // Where the engine's host is another machine, nobody can be asked for its users.
+    if config.engine.host.starts_with("unix:") {
+        printer.print(host_users::judge(&config.pool.uid_range, &host_users::look()));
+    }
     let mut seen = None;
     if let (Ok(up), Some(reached), false) = (&asked.answer, reached, failed) {
         seen = in_containers(config, &up.info, &reached, printer, stop).await?;

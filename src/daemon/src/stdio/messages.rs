@@ -46,7 +46,9 @@ pub(super) enum ClientMessage {
     Cancelled(String),
     /// Any other request.
     Request(String),
-    /// A notification, an answer, or not a message at all.
+    /// An answer to a request of the daemon with this id.
+    Answer(String),
+    /// A notification, or not a message at all.
     Other,
 }
 
@@ -59,7 +61,7 @@ impl ClientMessage {
 
 /// Parses a client's message.
 pub(super) fn read(line: &[u8]) -> ClientMessage {
-    let Ok(MessageHead { jsonrpc: Some(version), id, method: Some(method), params }) =
+    let Ok(MessageHead { jsonrpc: Some(version), id, method, params }) =
         serde_json::from_slice::<MessageHead<'_>>(line)
     else {
         return ClientMessage::Other;
@@ -67,6 +69,9 @@ pub(super) fn read(line: &[u8]) -> ClientMessage {
     if version != "2.0" {
         return ClientMessage::Other;
     }
+    let Some(method) = method else {
+        return id.and_then(id_of).map_or(ClientMessage::Other, ClientMessage::Answer);
+    };
     let cancelled = || {
         let cancelled: CancelParams<'_> = serde_json::from_str(params?.get()).ok()?;
         id_of(cancelled.request_id).map(ClientMessage::Cancelled)
@@ -87,6 +92,8 @@ pub(super) struct PendingRequests {
     asked: BTreeSet<String>,
     /// Requests sent again to another daemon: the client has their answers already.
     silent: BTreeSet<String>,
+    /// Requests of the daemon that wait for the client's answer.
+    questions: BTreeSet<String>,
 }
 
 impl PendingRequests {
@@ -103,7 +110,10 @@ impl PendingRequests {
     pub(super) fn has_asked(&self, line: &[u8]) -> bool {
         match read(line) {
             ClientMessage::Initialize(id) | ClientMessage::Request(id) => self.asked.contains(&id),
-            ClientMessage::Initialized | ClientMessage::Cancelled(_) | ClientMessage::Other => false,
+            ClientMessage::Initialized
+            | ClientMessage::Cancelled(_)
+            | ClientMessage::Answer(_)
+            | ClientMessage::Other => false,
         }
     }
 
@@ -117,7 +127,10 @@ impl PendingRequests {
     pub(super) fn take_back(&mut self, line: &[u8]) -> bool {
         match read(line) {
             ClientMessage::Initialize(id) | ClientMessage::Request(id) => self.asked.remove(&id),
-            ClientMessage::Initialized | ClientMessage::Cancelled(_) | ClientMessage::Other => false,
+            ClientMessage::Initialized
+            | ClientMessage::Cancelled(_)
+            | ClientMessage::Answer(_)
+            | ClientMessage::Other => false,
         }
     }
 
@@ -128,14 +141,23 @@ impl PendingRequests {
         }
     }
 
+    /// Whether the daemon must not receive this message: it is an answer that no daemon waits for. The SDK
+    /// ends the connection if one comes before the session begins.
+    pub(super) fn is_unasked(&mut self, line: &[u8]) -> bool {
+        matches!(read(line), ClientMessage::Answer(id) if !self.questions.remove(&id))
+    }
+
     /// Notes a message of the daemon; whether the client receives it.
     pub(super) fn hear(&mut self, line: &[u8]) -> bool {
-        let Ok(MessageHead { id: Some(id), method: None, .. }) =
-            serde_json::from_slice::<MessageHead<'_>>(line)
+        let Ok(MessageHead { id: Some(id), method, .. }) = serde_json::from_slice::<MessageHead<'_>>(line)
         else {
             return true;
         };
         let Some(id) = id_of(id) else { return true };
+        if method.is_some() {
+            self.questions.insert(id);
+            return true;
+        }
         if self.silent.remove(&id) {
             return false;
         }
@@ -147,6 +169,7 @@ impl PendingRequests {
     pub(super) fn give_up(&mut self, why: &str) -> impl Iterator<Item = Vec<u8>> + use<> {
         let message = format!("{why}; what the call did is unknown, and it is not repeated");
         self.silent.clear();
+        self.questions.clear();
         std::mem::take(&mut self.asked).into_iter().map(move |id| error(&id, &message))
     }
 }
@@ -157,7 +180,10 @@ pub(super) fn not_begun(line: &[u8], why: &str) -> Option<Vec<u8>> {
         ClientMessage::Initialize(id) | ClientMessage::Request(id) => {
             Some(error(&id, &format!("{why}; it did not begin, and may be sent again")))
         }
-        ClientMessage::Initialized | ClientMessage::Cancelled(_) | ClientMessage::Other => None,
+        ClientMessage::Initialized
+        | ClientMessage::Cancelled(_)
+        | ClientMessage::Answer(_)
+        | ClientMessage::Other => None,
     }
 }
 
@@ -181,7 +207,7 @@ mod tests {
             (r#"{"jsonrpc":"2.0","id":1,"method":"initialize"}"#, ClientMessage::Initialize("1".into())),
             (r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#, ClientMessage::Initialized),
             (r#"{"jsonrpc":"2.0","id":"a","method":"tools/call"}"#, ClientMessage::Request("\"a\"".into())),
-            (r#"{"jsonrpc":"2.0","id":"a","result":{}}"#, ClientMessage::Other),
+            (r#"{"jsonrpc":"2.0","id":"a","result":{}}"#, ClientMessage::Answer("\"a\"".into())),
             ("no json", ClientMessage::Other),
             // The SDK answers these without an id, or not at all.
             (r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#, ClientMessage::Other),
@@ -197,6 +223,8 @@ mod tests {
         assert!(pending.hear(br#"{"jsonrpc":"2.0","id":1,"result":{}}"#));
         assert!(pending.hear(br#"{"jsonrpc":"2.0","method":"notifications/progress"}"#));
         assert!(pending.hear(br#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#), "a request of the daemon");
+        let pong = br#"{"jsonrpc":"2.0","id":7,"result":{}}"#;
+        assert!(!pending.is_unasked(pong) && pending.is_unasked(pong), "it is answered once");
         let ping = br#"{"jsonrpc":"2.0","id":"a","method":"ping"}"#;
         assert!(pending.take_back(ping) && !pending.take_back(ping), "it is sent again once");
         assert!(!pending.take_back(br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#));
