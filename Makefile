@@ -9,7 +9,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 # Packages for the tests: for the engines that they start and their certificates, for their clients, for the servers that
 # programs reach in network namespaces, and for the page a browser, its fonts, and a program that makes its pictures small.
 FOR_TESTS := iproute2 openssl python3-venv iptables git openssh-server openssh-client postgresql \
-	chromium fonts-inter fonts-jetbrains-mono pngquant docker-compose systemd
+	e2fsprogs chromium fonts-inter fonts-jetbrains-mono pngquant docker-compose systemd
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -65,6 +65,8 @@ mod engine_gone;
 mod exec;
 #[path = "e2e/far.rs"]
 mod far;
+#[path = "e2e/faults.rs"]
+mod faults;
 #[path = "e2e/fence.rs"]
 mod fence;
 #[path = "e2e/flood.rs"]

@@ -36,8 +36,10 @@ async fn an_engine_that_dies_during_a_run_loses_that_run_and_nothing_else() {
     let mark = d.log.mark();
     engine.start().await;
     d.log.line_since(mark, "the engine answers again").await;
+    let back = Instant::now();
     assert_eq!(d.health().await, serde_json::json!({ "status": "healthy" }));
     s.sh("cat f g").await.expect_stdout("kept\nmeanwhile");
+    assert!(back.elapsed() < Duration::from_secs(5), "{:?}", back.elapsed());
     d.stop_on(&engine.host()).await;
 }
 

@@ -5,10 +5,13 @@
 //! deadline.
 
 mod answer;
+mod bad_disk;
 mod call;
 mod chance;
 mod daemon;
 mod engine;
+mod engine_proxy;
+mod fence;
 mod http;
 mod image;
 mod log;
@@ -18,10 +21,13 @@ mod store;
 use std::time::Duration;
 
 pub(crate) use answer::Ran;
+pub(crate) use bad_disk::BadDisk;
 pub(crate) use call::{Call, Session};
 pub(crate) use chance::Chance;
 pub(crate) use daemon::{Daemon, Setup, TOKEN, program};
 pub(crate) use engine::{View, host as engine_host};
+pub(crate) use engine_proxy::{EngineProxy, Mode};
+pub(crate) use fence::{Fence, Kind};
 pub(crate) use http::{Answer, Opened, Request, events};
 pub(crate) use image::Image;
 pub(crate) use log::{Log, field};

@@ -127,6 +127,19 @@ impl PrivateEngine {
         self.signal(Signal::CONT);
     }
 
+    /// The process id of its containerd.
+    pub(crate) fn containerd(&self) -> Option<Pid> {
+        let text = std::fs::read_to_string(self.path("exec/containerd/containerd.pid")).ok()?;
+        Pid::from_raw(text.trim().parse().ok()?)
+    }
+
+    /// Kills its containerd, which the engine starts again, and returns the dead one.
+    pub(crate) fn kill_containerd(&self) -> Pid {
+        let pid = self.containerd().expect("an engine that started a containerd");
+        kill_process(pid, Signal::KILL).expect("a living containerd");
+        pid
+    }
+
     fn signal(&self, signal: Signal) {
         let (child, _) = self.running.as_ref().expect("a running engine");
         kill_process(Pid::from_child(child), signal).expect("a living engine");
