@@ -346,7 +346,7 @@ mod tests {
     fn restored() -> (Rc<Warm>, WarmSpec) {
         let warm = Warm::new(Rc::<Reaper>::default(), Rc::<Runs>::default(), Network::new(Link::new()));
         let (argv, restore) = (vec!["/import".to_owned()], vec!["/restore".to_owned()]);
-        let spec = WarmSpec { argv, env: Vec::new(), restore };
+        let spec = WarmSpec { argv, env: Vec::new(), restore, levels: Vec::new() };
         warm.set_spec(spec.clone()).expect("it is the first");
         (warm, spec)
     }
