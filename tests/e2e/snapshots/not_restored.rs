@@ -57,6 +57,8 @@ async fn parts_that_died_end_the_use_of_a_snapshot_only_in_three_containers() {
     d.log.line("snapshot=None").await;
     assert!(metric(&d, &format!("{FAILURES}\"died\"}} 3")).await);
     assert!(metric(&d, &format!("{IN_USE} 0")).await);
+    // The session's container still mounts it.
+    d.session("s").tool("close_session").await.expect_success();
     d.log.line("a snapshot of a warm part was removed").await;
     d.stop().await;
 }
