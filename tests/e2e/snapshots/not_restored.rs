@@ -36,6 +36,7 @@ async fn parts_that_died_end_the_use_of_a_snapshot_only_in_three_containers() {
     let image = image("idle-dies", ALIKE);
     let d = setup(&image).set("pool.idle", 2).start().await;
     let mut mark = d.log.mark_behind(0, "a snapshot of the warm part was taken").await;
+    let mut imported = mark;
     let mut containers = Vec::new();
     for _ in 0..2 {
         let line = d.log.line_since(mark, "could not be restored from its snapshot").await;
@@ -45,7 +46,7 @@ async fn parts_that_died_end_the_use_of_a_snapshot_only_in_three_containers() {
     assert_ne!(containers[0], containers[1]);
     // Both import now, and the snapshot serves the others.
     for _ in 0..2 {
-        mark = d.log.mark_behind(mark, "restored=false").await;
+        imported = d.log.mark_behind(imported, "restored=false").await;
     }
     assert!(metric(&d, &format!("{FAILURES}\"died\"}} 2")).await);
     assert!(metric(&d, &format!("{IN_USE} 1")).await);
@@ -56,6 +57,8 @@ async fn parts_that_died_end_the_use_of_a_snapshot_only_in_three_containers() {
     d.log.line("snapshot=None").await;
     assert!(metric(&d, &format!("{FAILURES}\"died\"}} 3")).await);
     assert!(metric(&d, &format!("{IN_USE} 0")).await);
+    // The session's container still mounts it.
+    d.session("s").tool("close_session").await.expect_success();
     d.log.line("a snapshot of a warm part was removed").await;
     d.stop().await;
 }

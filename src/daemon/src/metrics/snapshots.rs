@@ -29,8 +29,8 @@ impl SnapshotMetrics {
         Self {
             takes: make.counters(
                 "paddock_snapshot_takes_total",
-                "Attempts to take a snapshot of a warm part, by outcome: ok, busy (no container was free, or a \
-                 caller needed it), disk (it has too little room), unsupported (no snapshot works on this \
+                "Attempts to take a snapshot of a warm part, by outcome: ok, busy (no container was free, or \
+                 a caller needed it), disk (it has too little room), unsupported (no snapshot works on this \
                  machine), save, unfit (what was saved cannot be a snapshot), restore, proof (a program did \
                  not come out alike), engine, store (it could not be noted).",
                 &["language", "outcome"],
