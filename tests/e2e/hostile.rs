@@ -7,6 +7,8 @@
 
 #[path = "hostile/covered.rs"]
 mod covered;
+#[path = "hostile/files.rs"]
+mod files;
 #[path = "hostile/http.rs"]
 mod http;
 #[path = "hostile/links.rs"]
