@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -70,6 +71,11 @@ async fn outcome(d: &Daemon, s: &Session<'_>, language: &str, source: &str) -> O
     }
 }
 
+async fn uses_its_snapshot(d: &Daemon, language: &str) -> bool {
+    let line = format!("paddock_snapshot_in_use{{language=\"{language}\"}} 1");
+    d.request("GET", "/metrics").send().await.expect(200).text().lines().any(|one| one == line)
+}
+
 async fn come_out_alike(language: &str, ending: &str, least: usize, is_restored: bool) {
     let mut warm = Daemon::with().set("agent.snapshots", is_restored).start().await;
     if is_restored {
@@ -80,6 +86,12 @@ async fn come_out_alike(language: &str, ending: &str, least: usize, is_restored:
         let store = warm.store.clone();
         warm.stop().await;
         warm = Daemon::with().store(&store).set("agent.snapshots", true).start().await;
+        // It compares the snapshot with its digest first, and its containers import meanwhile.
+        let begun = Instant::now();
+        while !uses_its_snapshot(&warm, language).await {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{}", warm.log.text());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
     }
     let cold = Daemon::with().set("agent.warm_parts", false).start().await;
     let (w, c) = (warm.session("s"), cold.session("s"));

@@ -3,6 +3,7 @@
 //!
 //! It needs root, for an engine of its own, and `openssl`, which every system with certificates has.
 
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -66,8 +67,8 @@ fn daemon(host: &str, certificates: &Path) -> Setup {
         .without_tracing()
 }
 
-#[tokio::test]
-async fn the_engine_is_reached_by_tls_and_verified() {
+/// An engine that speaks TLS on both sides, and its address. It has the runner `sh`.
+async fn engine() -> (Authority, String, PrivateEngine) {
     let authority = Authority::new();
     let server = authority.folder("server", "subjectAltName = IP:127.0.0.1\nextendedKeyUsage = serverAuth\n");
     let port = {
@@ -80,6 +81,12 @@ async fn the_engine_is_reached_by_tls_and_verified() {
     let flags = ["-H", &host, "--tlsverify", "--tlscacert", &ca, "--tlscert", &cert, "--tlskey", &key];
     let engine = PrivateEngine::with_flags(&flags.map(str::to_owned), &[]).await;
     engine.load("paddock-example-sh");
+    (authority, host, engine)
+}
+
+#[tokio::test]
+async fn the_engine_is_reached_by_tls_and_verified() {
+    let (authority, host, engine) = engine().await;
     let client = authority.client();
 
     let d = daemon(&host, &client).start().await;
@@ -114,4 +121,66 @@ async fn the_engine_is_reached_by_tls_and_verified() {
     let folder = other.0.path().join("client").display().to_string();
     let look = Look::at(dir.path()).engine(&host).env("DOCKER_CERT_PATH", &folder).run().await;
     look.expect_failure("engine/reachable", "invalid peer certificate", "engine.certificates");
+}
+
+/// A server on this machine that answers each request with one line.
+fn server() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut head = [0; 4096];
+            let _ = stream.read(&mut head);
+            let _ = stream
+                .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 7\r\nconnection: close\r\n\r\nserved\n");
+        }
+    });
+    port
+}
+
+fn table<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> toml::Table {
+    pairs.into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect()
+}
+
+/// The engine counts as one of another machine: its folders are mounted, those of the daemon are copied, and
+/// programs reach what the daemon reaches.
+#[tokio::test]
+async fn mounts_drop_folders_and_services_work_with_an_engine_on_another_machine() {
+    let (authority, host, engine) = engine().await;
+    let client = authority.client();
+    let folder = tempfile::tempdir().expect("a folder");
+    let root = folder.path().canonicalize().expect("it exists");
+    let (docs, drops) = (root.join("docs"), root.join("drops"));
+    let files = drops.join("s/files");
+    std::fs::create_dir_all(&files).expect("a folder");
+    std::fs::create_dir(&docs).expect("a folder");
+    std::fs::write(docs.join("a.txt"), "mounted\n").expect("a file");
+    std::fs::write(files.join("in.txt"), "dropped\n").expect("a file");
+    for path in [&root, &docs] {
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("a mode");
+    }
+    let mounts =
+        |path: &str| vec![toml::Value::Table(table([("name", "docs"), ("path", path), ("about", "text")]))];
+
+    let missing = daemon(&host, &client).set("mounts", mounts("/nowhere/on/the/engine")).refusal().await;
+    assert_eq!(missing.code, Some(1), "{}", missing.said);
+    assert!(missing.said.contains("/nowhere/on/the/engine"), "{}", missing.said);
+
+    let mut service = table([("name", "answers"), ("url", &format!("http://127.0.0.1:{}/", server()))]);
+    service.insert("tenants".into(), vec!["default"].into());
+    let d = daemon(&host, &client)
+        .set("mounts", mounts(&docs.display().to_string()))
+        .set("drops", vec![toml::Value::Table(table([("path", drops.to_str().expect("UTF-8"))]))])
+        .set("egress.services", vec![toml::Value::Table(service)])
+        .start()
+        .await;
+    let s = d.session("s");
+    s.sh("cat /mnt/docs/a.txt in.txt; echo made > out.txt").await.expect_stdout("mounted\ndropped\n");
+    assert_eq!(std::fs::read_to_string(files.join("out.txt")).expect("a file"), "made\n");
+    let asks = "exec 3<>/dev/tcp/answers.paddock/80; \
+                printf 'GET / HTTP/1.1\\r\\nHost: answers.paddock\\r\\nConnection: close\\r\\n\\r\\n' >&3; \
+                tail -n 1 <&3";
+    let ran = s.sh(asks).with("network", serde_json::json!({ "services": ["answers"] })).await;
+    ran.expect_stdout("served\n");
+    d.stop_on(&engine.host()).await;
 }

@@ -23,6 +23,7 @@ async fn wrong_arguments_are_named() {
         (begin().env("BIG", &big), "too_large", "`environment` has"),
         (begin().with("working_directory", ""), "invalid_argument", "`working_directory` is empty"),
         (begin().with("working_directory", "a\0"), "invalid_argument", "`working_directory`"),
+        (begin().with("working_directory", "/proc/self/fd/8"), "invalid_argument", "can start in /data, "),
         (
             begin().with("sandbox_config", json!({ "network": { "allowed_domains": ["example.com"] } })),
             "unsupported_policy",
@@ -133,12 +134,12 @@ async fn no_more_commands_run_than_allowed() {
 async fn a_command_that_cannot_start_says_why() {
     let d = daemon().set("sessions.max", 1).set("sessions.when_full", "refuse").start().await;
     let s = d.session("s");
-    let ran = s.tool("execute_code").with("command", "pwd").with("working_directory", "/nowhere").await;
+    let ran = s.tool("execute_code").with("command", "pwd").with("working_directory", "/data/nowhere").await;
     assert_eq!(ran.document["status"], "failed");
     assert!(ran.text("error_message").contains("working directory"), "{}", ran.document);
     assert_eq!(ran.document["output"][1]["type"], "error");
     let begun =
-        s.tool("execute_code_async").with("command", "pwd").with("working_directory", "/nowhere").await;
+        s.tool("execute_code_async").with("command", "pwd").with("working_directory", "/data/nowhere").await;
     assert_eq!(ended(&d, &id_of(&begun)).await["status"], "failed");
     let mut call = s.tool("execute_code").with("command", "exit 0");
     for name in ["timeout_seconds", "interactive", "environment", "sandbox_config", "working_directory"] {

@@ -46,7 +46,7 @@ const PROOF_WITHIN: Duration = Duration::from_secs(30);
 /// Bytes of the proof program, as of any code.
 const PROOF_BYTES: u64 = 100_000;
 /// Bytes that a snapshot is expected to have, if there was none before: those of Python with its libraries.
-const EXPECTED_BYTES: u64 = 450_000_000;
+const EXPECTED_BYTES: u64 = 770_000_000;
 /// The exit code of a save command that says that no snapshot is possible on this machine (EX_UNAVAILABLE).
 const UNSUPPORTED: i32 = 69;
 /// Bytes of each stream of a command that are kept, and that it may write.

@@ -154,7 +154,7 @@ impl Lessor {
 
     /// The way out of a container of this session, not yet open.
     pub(super) fn gateway(&self, session: &Session, container: &dyn Container) -> Gateway {
-        // It outlives the run for which the container was leased, and must not keep the span of that run open.
+        // It outlives the run that leased the container, and must not keep the span of that run open.
         let (session_id, container_id) = (&session.id, container.short_id());
         let span = error_span!(parent: None, "network", %session_id, container = container_id);
         self.egress.gateway(container.link(), &session.owner, session.approved.clone(), span)

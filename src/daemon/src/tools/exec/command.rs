@@ -37,7 +37,7 @@ pub(super) struct ShellCommand {
     /// Keep its standard input open for send_stdin. Otherwise it has no input.
     #[schemars(extend("default" = false))]
     interactive: Option<bool>,
-    /// The directory in which it starts. Default: /data.
+    /// The directory in which it starts: /data, /tmp, or below them. Default: /data.
     #[serde(alias = "workingDirectory")]
     working_directory: Option<String>,
     /// Packages that the command needs beyond those of its image, each in one version, such as
@@ -140,6 +140,24 @@ pub(in crate::tools) async fn permit(
     }
 }
 
+/// Where a command can start: in the session's files, by each of their names, and in `/tmp`.
+const DIRECTORIES: [&str; 4] = [DATA_DIR, "/mnt/data", "/workspace", "/tmp"];
+
+/// Whether an absolute path names one of [`DIRECTORIES`] or something below it. Links are not followed: where
+/// they lead is looked at in the container, as the program's user.
+fn is_allowed(path: &str) -> bool {
+    let mut parts = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    let path = format!("/{}/", parts.join("/"));
+    DIRECTORIES.iter().any(|allowed| path.starts_with(&format!("{allowed}/")))
+}
+
 /// The directory in which a command starts: a relative one is below `/data`.
 fn directory(given: Option<&str>) -> Result<String, Fault> {
     let invalid =
@@ -151,8 +169,16 @@ fn directory(given: Option<&str>) -> Result<String, Fault> {
         Some(path) if path.len() > MAX_DIRECTORY => {
             Err(invalid(format!("has {} bytes; at most {MAX_DIRECTORY} are possible", path.len())))
         }
-        Some(path) if path.starts_with('/') => Ok(path.to_owned()),
-        Some(path) => Ok(format!("{DATA_DIR}/{path}")),
+        Some(path) => {
+            let absolute = if path.starts_with('/') { path.to_owned() } else { format!("{DATA_DIR}/{path}") };
+            if !is_allowed(&absolute) {
+                return Err(invalid(format!(
+                    "is {path:?}; a command can start in {} and below them",
+                    DIRECTORIES.join(", ")
+                )));
+            }
+            Ok(absolute)
+        }
     }
 }
 
@@ -243,5 +269,34 @@ mod tests {
         let waiting = permit(&executions, &session.owner, &session.id, &cancel);
         let (second, ()) = tokio::join!(tokio::time::timeout(WAIT, waiting), cancelling);
         assert!(second.expect("it waits on").is_err());
+    }
+
+    #[test]
+    fn a_command_starts_in_the_files_of_its_session_or_in_tmp() {
+        for path in ["/data", "/data/a/../b", "/mnt/data/x", "/workspace", "/tmp", "/tmp/./x", "//data"] {
+            assert_eq!(directory(Some(path)).unwrap(), path);
+        }
+        for (path, absolute) in [(".", "/data/."), ("a/b", "/data/a/b"), ("../tmp", "/data/../tmp")] {
+            assert_eq!(directory(Some(path)).unwrap(), absolute);
+        }
+        let outside = [
+            "/",
+            "/database",
+            "/data/..",
+            "/data/../etc",
+            "..",
+            "a/../../etc",
+            "/proc/self/fd/8",
+            "/proc/1/cwd",
+            "/proc/self/cwd/../..",
+            "/sys",
+            "/dev/shm",
+            "/mnt",
+            "/tmp/../../proc",
+        ];
+        for path in outside {
+            let refused = directory(Some(path)).unwrap_err();
+            assert!(refused.message.contains("can start in /data, "), "{path}: {}", refused.message);
+        }
     }
 }
