@@ -88,7 +88,6 @@ pub struct ResumePoints {
 /// The first message on a stream, daemon → agent: what the stream is for. Some requests follow another on the
 /// same stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(clippy::large_enum_variant, reason = "each is decoded, served and dropped: they are never kept")]
 pub enum Request {
     /// Run a program. The daemon sends what `spec.input` says; the agent answers [`Event::Begun`],
     /// `Data(Stdout|Stderr)`…, [`Event::Ended`]. The daemon then sends [`Request::Collect`] on the same

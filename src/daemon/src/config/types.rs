@@ -16,7 +16,9 @@ pub(crate) use self::listeners::reachable;
 pub use self::listeners::{
     AuthSettings, HttpSettings, McpSettings, PortsSettings, PublicUrl, TlsFiles, ToolSet,
 };
-pub use self::process::{AuditSettings, LogFormat, LogLevel, LogSettings, ShutdownSettings, TelemetrySettings};
+pub use self::process::{
+    AuditSettings, LogFormat, LogLevel, LogSettings, ShutdownSettings, TelemetrySettings,
+};
 pub(super) use self::work::ExecSettings;
 pub use self::work::{KeptWorkspaces, SessionsSettings, TaskSettings, TimeoutsSettings, WhenFull};
 use crate::config::PoolSettings;

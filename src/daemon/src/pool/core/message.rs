@@ -40,7 +40,7 @@ pub enum PoolEvent {
     },
     /// This runner serves the daemon itself and gives way to callers: a member of it is started only while
     /// nobody else waits and nothing else is being started, in a place that is free. Whoever has its members
-    /// releases them when [`PoolCore::is_crowded`](super::PoolCore::is_crowded) says so.
+    /// releases them when `PoolCore::is_crowded` says so.
     GivesWay {
         /// The runner, which was added before.
         runner: RunnerId,
