@@ -284,7 +284,7 @@ async def events():
         await ends("kill -SEGV $$", ["ready", "exit"], "completed", -11)
         ran = await ends("echo a; sleep 30", ["ready", "stdout", "timeout"], "timeout", -9, timeout_seconds=1)
         assert ran["output"][-1]["timeout_seconds"] == 1, ran
-        ran = await ends("pwd", ["ready", "error"], "failed", None, working_directory="/nowhere")
+        ran = await ends("pwd", ["ready", "error"], "failed", None, working_directory="/data/nowhere")
         assert ran["error_message"] == ran["output"][-1]["message"], ran
         killed = await client.begin("sleep 30")
         await client.good("cancel_execution", execution_id=killed, force=True)

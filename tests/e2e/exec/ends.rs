@@ -194,9 +194,10 @@ async fn closing_the_session_or_the_daemon_ends_it() {
     let d = daemon().start().await;
     let id = begun(&d, "s", json!({ "command": STUBBORN })).await;
     let container = d.view().await.the_container("sh").await;
+    let mut follow = d.view().await.follow().await;
     d.tool("close_session", json!({ "session_id": "s" })).await.expect_success();
     assert_eq!(status(&d, &id).await["status"], "cancelled");
-    d.view().await.follow().await.removal_of(&container, PATIENCE).await;
+    follow.removal_of(&container, PATIENCE).await;
     assert_eq!(on_the_host(&container), 0);
     // Its record is deleted with its files.
     d.tool("close_session", json!({ "session_id": "s", "delete_files": true })).await.expect_success();
@@ -213,19 +214,22 @@ async fn closing_the_session_or_the_daemon_ends_it() {
     d.stop().await;
 }
 
-/// The next daemon would make its containers differently, so it takes none over: their programs are lost with
-/// them.
+/// The next daemon would make its containers differently, so it takes this one over only until its command ends.
 #[tokio::test]
-async fn nothing_outlives_a_killed_daemon_and_the_next_ones_sweep() {
+async fn a_command_goes_on_in_a_container_that_the_next_daemon_would_make_differently_and_ends_with_it() {
     let d = daemon().start().await;
     let id = begun(&d, "s", json!({ "command": STUBBORN })).await;
     let container = d.view().await.the_container("sh").await;
     let store = d.crash().await;
     assert!(on_the_host(&container) > 5, "it goes on");
     let d = daemon().set("limits.pids", 64).store(&store).start().await;
+    assert!(on_the_host(&container) > 5, "it goes on");
+    assert_eq!(status(&d, &id).await["status"], "running");
+    let mut follow = d.view().await.follow().await;
+    d.tool("cancel_execution", forced(&id)).await.expect_success();
+    follow.removal_of(&container, PATIENCE).await;
     assert_eq!(on_the_host(&container), 0);
-    assert_eq!(ended(&d, &id).await["status"], "lost");
-    assert_eq!(types(&read_all(&d, &id).await), ["ready", "stdout", "error"]);
+    assert_eq!(types(&read_all(&d, &id).await), ["ready", "stdout", "cancelled"]);
     d.stop().await;
 }
 
