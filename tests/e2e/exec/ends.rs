@@ -226,7 +226,7 @@ async fn a_command_goes_on_in_a_container_that_the_next_daemon_would_make_differ
     assert!(on_the_host(&container) > 5, "it goes on");
     assert_eq!(status(&d, &id).await["status"], "running");
     let mut follow = d.view().await.follow().await;
-    d.tool("cancel_execution", forced(&id)).await.expect_success();
+    d.tool("cancel_execution", json!({ "execution_id": id, "force": true })).await.expect_success();
     follow.removal_of(&container, PATIENCE).await;
     assert_eq!(on_the_host(&container), 0);
     assert_eq!(types(&read_all(&d, &id).await), ["ready", "stdout", "cancelled"]);
