@@ -214,7 +214,8 @@ async fn closing_the_session_or_the_daemon_ends_it() {
     d.stop().await;
 }
 
-/// The next daemon would make its containers differently, so it takes this one over only until its command ends.
+/// The next daemon would make its containers differently, so it takes this one over only until its
+/// command ends.
 #[tokio::test]
 async fn a_command_goes_on_in_a_container_that_the_next_daemon_would_make_differently_and_ends_with_it() {
     let d = daemon().start().await;
