@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 use crate::support::{Daemon, Image, Setup, Store, View};
 
 /// Prints how it was started: `restored`, `imported` or `None` where it was cold.
-const HOW: &str = "print(globals().get('WARM'))";
+pub(crate) const HOW: &str = "print(globals().get('WARM'))";
 
 /// A proof that says the same however it is run.
-const ALIKE: &str = "import sys; print('alike'); print('too', file=sys.stderr); sys.exit(3)";
+pub(crate) const ALIKE: &str = "import sys; print('alike'); print('too', file=sys.stderr); sys.exit(3)";
 
 /// The fake with this behaviour and this proof.
-fn image(behaviour: &str, proof: &str) -> Image {
+pub(crate) fn image(behaviour: &str, proof: &str) -> Image {
     image_with_levels(behaviour, proof, "")
 }
 

@@ -175,6 +175,7 @@ impl Store {
         let lock = take_lock(root)?;
         let what = |path: &Path| format!("cannot use the store at {}", path.display());
         let on = File::open(root).map_err(StoreError::io(what(root)))?;
+        open::check(&on).map_err(StoreError::io(what(root)))?;
         let tmp = root.join("tmp");
         restored::finish(root).map_err(StoreError::io(what(root)))?;
         format::check(root, &tmp)?;
