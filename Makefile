@@ -48,8 +48,8 @@ e2e: agents ## only the tests that use the daemon like a client
 	deploy/build >/dev/null
 	cargo test --locked --package paddock-daemon --test '*'
 
-elsewhere: images ## the tests that say most about an engine, with Docker 26 in a root of its own; the agent for aarch64
-	deploy/setup $(FOR_TESTS) mmdebstrap
+elsewhere: images ## a newer Docker, Compose 2, a registry, systemd, aarch64: each in a root of its own (half an hour)
+	deploy/setup $(FOR_TESTS) mmdebstrap systemd-container
 	tests/clients/install
 	tests/elsewhere/run
 
