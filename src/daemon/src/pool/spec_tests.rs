@@ -36,8 +36,7 @@ fn runner(bounds: Bounds) -> Runner {
 }
 
 fn blueprint(maps_users: bool) -> Blueprint {
-    let agent = "paddock-agent".parse().expect("a name");
-    Blueprint { owner: "o".into(), agent, files: AgentFiles::default(), layers: None, maps_users }
+    Blueprint { maps_users, ..Blueprint::example() }
 }
 
 #[test]

@@ -204,6 +204,10 @@ fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
             "coding_agents.image (/etc/paddock.toml): is not a key: each coding agent has an image of its \
              own, runners.NAME.image",
         ),
+        (
+            "runners.python.runtime = 'run sc'",
+            "runners.python.runtime (/etc/paddock.toml): is \"run sc\", takes a runtime's name such as runsc",
+        ),
         ("coding_agents.cpus = 0", "coding_agents.cpus (/etc/paddock.toml): is 0, must be 0.01 to 1024"),
         (
             "metrics.addr = \"9464\"",
