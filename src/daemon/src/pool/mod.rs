@@ -49,6 +49,7 @@ mod specimen;
 pub mod trial;
 mod warm;
 mod watch;
+mod weights;
 mod workspaces;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -84,6 +85,7 @@ pub use self::spec::{Bounds, Plan};
 pub use self::specimen::{Specimen, SpecimenError};
 pub use self::warm::{WarmPart, WarmStage};
 use self::watch::FirstLook;
+use self::weights::Weights;
 use self::workspaces::{LeaseFrom, Workspaces};
 use crate::engine::{Engine, EngineError, VolumeName};
 use crate::metrics::Metrics;
@@ -150,6 +152,7 @@ pub struct Pool {
     separates_runs: Arc<AtomicBool>,
     settings: PoolSettings,
     layers: Option<Layers>,
+    weights: Arc<Weights>,
     snapshots: latest::Receiver<BTreeMap<String, SnapshotState>>,
     /// Cancelled when the pool is to end, before its containers go.
     ending: CancellationToken,
@@ -229,10 +232,12 @@ impl Pool {
             separates_runs,
             settings,
             layers,
+            weights: Arc::default(),
             snapshots,
             ending: CancellationToken::new(),
             tasks: TaskTracker::new(),
         };
+        pool.tasks.spawn(pool.weights.clone().run(kept_engine.clone(), pool.ending.clone()));
         if let Some(settings) = config.snapshots {
             let keeper = SnapshotKeeper {
                 settings,
@@ -326,7 +331,11 @@ impl Pool {
         let mut pending = PendingRequest { waiter, sender: &self.sender, answered: false };
         let answer = answer.await;
         pending.answered = true;
-        answer.unwrap_or(Err(LeaseRefusal::ShuttingDown))
+        let mut lease = answer.unwrap_or(Err(LeaseRefusal::ShuttingDown))?;
+        if tenant.id != TenantId::DAEMON {
+            lease.weigh(&self.weights, tenant);
+        }
+        Ok(lease)
     }
 
     /// The runners of languages at this moment: what callers may run their own code in.
