@@ -1,6 +1,6 @@
 //! What a tenant waits for while another one floods the daemon: a warm run, a new session, a file in and a
 //! file out, each alone and then beside floods of one kind after the other, and at last beside all of them.
-//! It has a daemon of its own, with the defaults of a real one; both tenants have a token, and neither a limit.
+//! It has a daemon of its own, with the defaults of a real one; both tenants have a token and no limit.
 //!
 //! Everything that the quiet tenant asks for must be served, and right: the first refusal ends the
 //! measurement. It must never count a flood that did nothing.
