@@ -17,6 +17,7 @@
 //!   ├────► task         a coding agent's start, up to its first request; its model
 //!   ├────► packages     a list of packages: the first use, and the next ones
 //!   ├────► scrape       runs while a scraper reads the metrics, and while nobody does
+//!   ├────► neighbour    a tenant beside one that floods; flooder: the flood
 //!   ├────► mixed        programs as models write them, of many kinds: the headline
 //!   ├────► processor    what a run costs, wherever it is spent; memory: of containers that nobody uses
 //!   │        └ cgroup   both, as the kernel charges them
@@ -47,6 +48,7 @@ mod data;
 mod docker;
 mod engine_only;
 mod flood;
+mod flooder;
 mod floor;
 mod host;
 mod load;
@@ -54,6 +56,7 @@ mod machine;
 mod memory;
 mod mixed;
 mod names;
+mod neighbour;
 mod network;
 mod network_server;
 mod packages;
@@ -162,6 +165,7 @@ impl BenchPlan {
             .map(|row| row.title)
             .chain(others)
             .chain(network::TITLES)
+            .chain(neighbour::TITLES)
             .any(|title| plan.has(title))
         {
             Ok(plan)
@@ -221,6 +225,10 @@ impl BenchPlan {
         if self.has(flood::TITLE) {
             at(flood::TITLE);
             flood::measure(setup, report).await?;
+        }
+        if neighbour::TITLES.iter().any(|title| self.has(title)) {
+            at("a tenant beside one that floods");
+            neighbour::measure(setup, report).await?;
         }
         if network::TITLES.iter().any(|title| self.has(title)) {
             at("network");

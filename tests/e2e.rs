@@ -101,6 +101,8 @@ mod models;
 mod mounts;
 #[path = "e2e/n8n.rs"]
 mod n8n;
+#[path = "e2e/neighbours.rs"]
+mod neighbours;
 #[path = "e2e/packages.rs"]
 mod packages;
 #[path = "e2e/packages_hostile.rs"]

@@ -233,9 +233,15 @@
 //!   any session: a client that reconnects has another session and the same work. If a call names a session
 //!   too, it must be the execution's own.
 //! * **A flood waits behind itself.** Where calls of several tenants wait (for permits, executions,
-//!   containers and their starts), the next tenant in the round is served, not the next call. A quiet tenant
-//!   waits for one place to come free, and one place is kept for whoever has none. Before, a single token
-//!   could hold every waiting place and every session ([`tenants::fair`]).
+//!   containers and their starts, fetches of packages), the next tenant in the round is served, not the next
+//!   call. A quiet tenant waits for one place to come free, and one place is kept for whoever has none.
+//!   Before, a single token could hold every waiting place and every session ([`tenants::fair`]). What is
+//!   saved is synced in turns too.
+//! * **A tenant weighs what its token does, not what it has running.** The kernel divides processors between
+//!   containers, so nine busy ones would get nine times as much as one. Those of a tenant with several are
+//!   made lighter ([`tenants::weigh`]); nobody waits for that, and a tenant that is alone is never weighed.
+//!   To let fewer programs run at a time would divide as well, but programs that wait for a network would
+//!   hold places that nobody uses.
 //! * **The file of tokens is looked at, not watched.** A look every 250 ms costs one `stat`, and sees what
 //!   inotify does not: files behind exchanged links (a secret of Kubernetes) and of other machines. A token
 //!   that is gone cuts its connections where they are counted, so no request pays for it.

@@ -50,6 +50,7 @@ mod specimen;
 pub mod trial;
 mod warm;
 mod watch;
+mod weights;
 mod workspaces;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -87,6 +88,7 @@ pub use self::spec::{Bounds, Plan};
 pub use self::specimen::{Specimen, SpecimenError};
 pub use self::warm::{WarmPart, WarmStage};
 use self::watch::FirstLook;
+use self::weights::Weights;
 use self::workspaces::{LeaseFrom, Workspaces};
 use crate::engine::{Engine, EngineError, VolumeName};
 use crate::metrics::Metrics;
@@ -156,6 +158,7 @@ pub struct Pool {
     runtimes: Runtimes,
     settings: PoolSettings,
     layers: Option<Layers>,
+    weights: Arc<Weights>,
     snapshots: latest::Receiver<BTreeMap<String, SnapshotState>>,
     /// Cancelled when the pool is to end, before its containers go.
     ending: CancellationToken,
@@ -234,10 +237,12 @@ impl Pool {
             runtimes: runtimes.clone(),
             settings,
             layers,
+            weights: Arc::default(),
             snapshots,
             ending: CancellationToken::new(),
             tasks: TaskTracker::new(),
         };
+        pool.tasks.spawn(pool.weights.clone().run(kept_engine.clone(), pool.ending.clone()));
         if let Some(settings) = config.snapshots {
             let keeper = SnapshotKeeper {
                 settings,
@@ -331,7 +336,11 @@ impl Pool {
         let mut pending = PendingRequest { waiter, sender: &self.sender, answered: false };
         let answer = answer.await;
         pending.answered = true;
-        answer.unwrap_or(Err(LeaseRefusal::ShuttingDown))
+        let mut lease = answer.unwrap_or(Err(LeaseRefusal::ShuttingDown))?;
+        if tenant.id != TenantId::DAEMON {
+            lease.weigh(&self.weights, tenant);
+        }
+        Ok(lease)
     }
 
     /// The runners of languages at this moment: what callers may run their own code in.

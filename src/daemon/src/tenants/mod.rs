@@ -9,7 +9,8 @@
 //! ```
 //!
 //! * Where calls of several tenants wait, [`fair`] says who is next. Sessions, executions and containers are
-//!   counted where their queues are.
+//!   counted where their queues are; [`turns`] has places for whatever has no queue of its own.
+//! * Where programs of several tenants compute, [`weigh`](weigh::weigh) says how much each container weighs.
 //! * The store counts the bytes and files of each owner, egress what a model costs; both ask here for the
 //!   limit.
 //!
@@ -25,6 +26,8 @@ mod limited;
 mod part;
 mod places;
 mod token;
+pub mod turns;
+pub mod weigh;
 mod window;
 
 use std::collections::HashMap;
