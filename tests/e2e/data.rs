@@ -171,6 +171,21 @@ async fn every_shape_of_tree_is_saved() {
     d.stop().await;
 }
 
+#[tokio::test]
+async fn a_program_that_closes_data_itself_closes_it_for_nobody_else() {
+    let d = Daemon::start().await;
+    let s = d.session("closed");
+    for mode in ["000", "600", "555"] {
+        let ran = s.sh(&format!("echo kept > f{mode}; chmod {mode} /data; echo done")).await;
+        ran.expect_stdout("done\n");
+        s.upload(&format!("g{mode}"), b"kept").await.expect_success();
+        s.sh(&format!("cat f{mode} g{mode}")).await.expect_stdout("kept\nkept");
+    }
+    s.python("import os; os.chmod('/data', 0)").await.expect_success();
+    s.python("import os; print(len(os.listdir('/data')))").await.expect_stdout("6\n");
+    d.stop().await;
+}
+
 /// As after a copy of the store by another user. Root reads everything, unless it lacks the capabilities.
 #[tokio::test]
 async fn a_saved_file_that_the_daemon_cannot_read_is_named_and_nothing_is_lost() {
