@@ -7,6 +7,7 @@ use tracing::{info, info_span};
 use tracing_subscriber::layer::SubscriberExt;
 
 use super::*;
+use crate::degradation::Degradation;
 use crate::metrics::DaemonState;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -97,6 +98,7 @@ fn a_collector_that_is_away_or_refuses_delays_nothing_and_its_spans_are_counted(
         drop(flush);
         assert!(begun.elapsed() < LAST_SPANS + Duration::from_secs(2), "{url}");
         assert_eq!(lost(&metrics), 2.0, "{url}");
+        assert!(metrics.degradations().fails(Degradation::SpansLost), "{url}");
     }
 }
 
