@@ -12,10 +12,10 @@
 //! do not drift apart by more than the margin within a lease. If they do, the fence still guards every write:
 //! a takeover raises it, and a write that names another one changes nothing.
 //!
-//! A lease that ended and is granted again is another *epoch*: what the node owned in an earlier epoch may have
-//! been taken in between, so it must ask for each session again. A node that has just got its lease back knows
-//! nothing about others either: after an outage of the database all of them look dead. So it takes nothing over
-//! before its own lease has held for as long as a takeover waits.
+//! A lease that ended and is granted again is another *epoch*: what the node owned in an earlier epoch may
+//! have been taken in between, so it must ask for each session again. A node that has just got its lease back
+//! knows nothing about others either: after an outage of the database all of them look dead. So it takes
+//! nothing over before its own lease has held for as long as a takeover waits.
 //!
 //! All times here are durations since any fixed moment of one clock. This module must never look at a clock.
 
@@ -86,6 +86,7 @@ pub struct OwnerLease {
     epoch: Epoch,
     /// When the latest renewal that was answered had been asked for, and when the first of this epoch was.
     held: Option<Held>,
+    is_given_up: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -98,11 +99,11 @@ impl OwnerLease {
     /// No lease yet.
     #[must_use]
     pub fn new(terms: Terms) -> Self {
-        Self { terms, epoch: Epoch::default(), held: None }
+        Self { terms, epoch: Epoch::default(), held: None, is_given_up: false }
     }
 
-    /// The database has noted at some moment after `asked` that this node lives, and its answer came at `now`.
-    /// Whether a new epoch began: nothing of an earlier one is owned any more.
+    /// The database has noted at some moment after `asked` that this node lives, and its answer came at
+    /// `now`. Whether a new epoch began: nothing of an earlier one is owned any more.
     pub fn renewed(&mut self, asked: Duration, now: Duration) -> bool {
         if self.may_acknowledge(now)
             && let Some(held) = &mut self.held
@@ -110,8 +111,8 @@ impl OwnerLease {
             held.asked = held.asked.max(asked); // answers may come in another order
             return false;
         }
-        if now >= asked.saturating_add(self.terms.lease) {
-            return false; // it came too late to be a lease
+        if self.is_given_up || now >= asked.saturating_add(self.terms.lease) {
+            return false; // or it came too late to be a lease
         }
         self.granted(asked);
         true
@@ -123,9 +124,16 @@ impl OwnerLease {
         self.held = Some(Held { since: asked, asked });
     }
 
-    /// Gives the lease up: nothing is acknowledged from now on.
+    /// Gives the lease up for good: nothing is acknowledged from now on.
     pub fn give_up(&mut self) {
         self.held = None;
+        self.is_given_up = true;
+    }
+
+    /// Whether it was given up.
+    #[must_use]
+    pub fn is_given_up(&self) -> bool {
+        self.is_given_up
     }
 
     /// Whether this node may acknowledge anything at `now`.
@@ -152,16 +160,18 @@ impl OwnerLease {
         self.epoch
     }
 
-    /// Whether this node may judge others at `now`: its own lease has held without a gap for so long that each
-    /// node that lives has had the time to renew its own.
+    /// Whether this node may judge others at `now`: its own lease has held without a gap for so long that
+    /// each node that lives has had the time to renew its own.
     #[must_use]
     pub fn may_judge(&self, now: Duration) -> bool {
         let held_for = |held: Held| now.saturating_sub(held.since);
-        self.may_acknowledge(now) && self.held.is_some_and(|held| held_for(held) > self.terms.takeover_after())
+        self.may_acknowledge(now)
+            && self.held.is_some_and(|held| held_for(held) > self.terms.takeover_after())
     }
 }
 
-/// Whether the sessions of a node that renewed its lease `row_age` ago, by the database's clock, may be taken.
+/// Whether the sessions of a node that renewed its lease `row_age` ago, by the database's clock, may be
+/// taken.
 #[must_use]
 pub fn may_take(row_age: Duration, terms: Terms) -> bool {
     row_age > terms.takeover_after()
@@ -201,14 +211,14 @@ pub enum Found {
 /// What a node that asks for a session gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claimed {
-    /// The session, with this fence: the row must be changed to it in the same step.
+    /// The session, with this fence or a larger one: the row must be changed to it in the same step.
     Mine(Fence),
     /// Another node has it.
     Elsewhere,
 }
 
-/// What the claim of `node` leads to. `may_judge` is [`OwnerLease::may_judge`] of that node. The database must
-/// decide and change the row in one step.
+/// What the claim of `node` leads to. `may_judge` is [`OwnerLease::may_judge`] of that node. The database
+/// must decide and change the row in one step.
 #[must_use]
 pub fn claim(found: &Found, node: &str, may_judge: bool, terms: Terms) -> Claimed {
     match found {

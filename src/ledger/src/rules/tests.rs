@@ -46,6 +46,8 @@ fn a_lease_that_was_given_up_is_over() {
     lease.renewed(s(0.0), s(0.1));
     lease.give_up();
     assert!(!lease.may_acknowledge(s(0.2)));
+    assert!(!lease.renewed(s(0.2), s(0.3)));
+    assert!(!lease.may_acknowledge(s(0.3)));
 }
 
 #[test]
@@ -92,8 +94,8 @@ fn a_write_needs_the_node_and_the_fence_of_the_row() {
 }
 
 proptest! {
-    /// One node renews, with any delays there and back; the database notes when. Whenever it would let another
-    /// node take over, this node neither acknowledges nor owns what it had, until it asks again.
+    /// One node renews, with any delays there and back; the database notes when. Whenever it would let
+    /// another node take over, this node neither acknowledges nor owns what it had, until it asks again.
     #[test]
     fn what_may_be_taken_is_never_acknowledged(
         delays in proptest::collection::vec((0u64..9_000, 0u64..9_000, 0u64..4_000), 1..30),
@@ -128,7 +130,8 @@ proptest! {
                 // What was claimed before the takeover stays lost, whatever came since.
                 prop_assert!(grant.is_none_or(|grant| !lease.owns(grant, ms(now))), "at {now}");
             }
-            if lease.may_acknowledge(ms(now)) && grant.is_none_or(|grant: Grant| grant.epoch != lease.epoch()) {
+            let is_old = |grant: Grant| grant.epoch != lease.epoch();
+            if lease.may_acknowledge(ms(now)) && grant.is_none_or(is_old) {
                 grant = Some(Grant { fence: Fence::FIRST, epoch: lease.epoch() });
             }
         }
