@@ -27,6 +27,7 @@ mod packages;
 mod print;
 mod runc;
 mod runtimes;
+mod shared_store;
 mod shared_with_host;
 mod snapshots;
 mod store;
@@ -141,6 +142,7 @@ async fn examine(
         Ok(Err(_)) | Err(_) => silent_store(config),
     });
     printer.print(daemon::judge(&stop.run_until_cancelled(daemon::look(config)).await?));
+    printer.print(stop.run_until_cancelled(shared_store::examine(config)).await?);
     printer.print(stop.run_until_cancelled(mounts::examine(config)).await?);
     let (asked, reached) = stop.run_until_cancelled(engine::look(config)).await?;
     let mut judged = engine::judge(&asked);
