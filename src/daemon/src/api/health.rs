@@ -9,12 +9,13 @@ use super::tls::ServerTls;
 use crate::services::Services;
 
 const CERTIFICATE_OUTDATED: &str = "the new TLS certificate cannot be used, so the previous one is";
+const DRAINING: &str = "the node drains: it takes no new sessions (paddock cluster drain)";
 const NOT_NOTED: &str = "the audit log cannot be written: calls are not noted";
 const TOKENS_OUTDATED: &str = "the file of tokens cannot be used: what it said before is good";
 
 /// Always 200 while the process answers; `degraded` lists what does not work.
 pub(super) fn health(services: &Services, tls: Option<&ServerTls>) -> Answer {
-    let mut degraded = reasons(services);
+    let mut degraded = broken(services);
     degraded.extend(warnings(services, tls));
     if degraded.is_empty() {
         answer(StatusCode::OK, &json!({ "status": "healthy" }))
@@ -28,7 +29,7 @@ pub(super) fn health(services: &Services, tls: Option<&ServerTls>) -> Answer {
 ///
 /// A certificate that could not be renewed does not make the daemon unready: the previous one still serves.
 pub(super) fn ready(services: &Services, tls: Option<&ServerTls>) -> Answer {
-    let (missing, degraded) = (reasons(services), warnings(services, tls));
+    let (missing, degraded) = (missing(services), warnings(services, tls));
     if missing.is_empty() && degraded.is_empty() {
         answer(StatusCode::OK, &json!({ "status": "ready" }))
     } else if missing.is_empty() {
@@ -36,6 +37,11 @@ pub(super) fn ready(services: &Services, tls: Option<&ServerTls>) -> Answer {
     } else {
         answer(StatusCode::SERVICE_UNAVAILABLE, &json!({ "status": "unready", "missing": missing }))
     }
+}
+
+/// Whether a run of a new session would be served, apart from draining.
+pub(super) fn serves_runs(services: &Services) -> bool {
+    broken(services).is_empty()
 }
 
 /// What does not work, and does not keep a run from being served.
@@ -47,7 +53,14 @@ fn warnings(services: &Services, tls: Option<&ServerTls>) -> Vec<&'static str> {
     tokens.into_iter().chain(certificate).chain(unnoted).collect()
 }
 
-fn reasons(services: &Services) -> Vec<&'static str> {
+/// Why a load balancer is to send new sessions elsewhere.
+fn missing(services: &Services) -> Vec<&'static str> {
+    let is_draining = services.cluster.as_ref().is_some_and(|cluster| cluster.is_draining());
+    broken(services).into_iter().chain(is_draining.then_some(DRAINING)).collect()
+}
+
+/// What does not work.
+fn broken(services: &Services) -> Vec<&'static str> {
     let (pool, store) = (&services.pool, &services.store);
     let mut reasons = Vec::new();
     if !pool.engine_up() {
