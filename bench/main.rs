@@ -17,6 +17,7 @@
 //!   ├────► task         a coding agent's start, up to its first request; its model
 //!   ├────► packages     a list of packages: the first use, and the next ones
 //!   ├────► scrape       runs while a scraper reads the metrics, and while nobody does
+//!   ├────► hop          a request at the node that has its session, and by another node
 //!   ├────► mixed        programs as models write them, of many kinds: the headline
 //!   ├────► processor    what a run costs, wherever it is spent; memory: of containers that nobody uses
 //!   │        └ cgroup   both, as the kernel charges them
@@ -48,6 +49,7 @@ mod docker;
 mod engine_only;
 mod flood;
 mod floor;
+mod hop;
 mod host;
 mod load;
 mod machine;
@@ -150,6 +152,7 @@ impl BenchPlan {
             concurrency::OPEN_TITLE,
             scrape::TITLE,
             flood::TITLE,
+            hop::TITLE,
             churn::TITLE,
             task::TITLE,
             mixed::TITLE,
@@ -221,6 +224,10 @@ impl BenchPlan {
         if self.has(flood::TITLE) {
             at(flood::TITLE);
             flood::measure(setup, report).await?;
+        }
+        if self.has(hop::TITLE) {
+            at(hop::TITLE);
+            hop::measure(setup, report).await?;
         }
         if network::TITLES.iter().any(|title| self.has(title)) {
             at("network");
