@@ -1,6 +1,6 @@
-//! Many machines, as clients see them: two or three daemons on one engine, each with a store of its own, and a
-//! table of owners in a folder. A call at the wrong node comes out as at the right one, and nobody but a node
-//! is believed to be one.
+//! Many machines, as clients see them: two or three daemons on one engine, each with a store of its own, and
+//! a table of owners in a folder. A call at the wrong node comes out as at the right one, and nobody but a
+//! node is believed to be one.
 //!
 //! Each node listens for its peers on a loopback address of its own, so no test takes another's port.
 
@@ -150,7 +150,8 @@ async fn files_of_any_size_stream_through_in_both_directions() {
 
 /// The resident memory of a daemon, in bytes.
 fn resident(d: &Daemon) -> usize {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", d.pid().as_raw_nonzero())).expect("a process");
+    let status =
+        std::fs::read_to_string(format!("/proc/{}/status", d.pid().as_raw_nonzero())).expect("a process");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
     line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") * 1024
 }
@@ -159,7 +160,8 @@ fn resident(d: &Daemon) -> usize {
 async fn an_execution_is_followed_fed_and_ended_from_any_node() {
     let (common, a, b) = two().await;
     common.give("s", "b");
-    let begun = a.session("s").tool("execute_code_async").with("command", "cat").with("interactive", true).await;
+    let begun =
+        a.session("s").tool("execute_code_async").with("command", "cat").with("interactive", true).await;
     let id = begun.text("execution_id").to_owned();
     let sent = a.tool("send_stdin", json!({ "execution_id": id, "input_data": "hello" })).await;
     assert!(!sent.is_error, "{}", sent.said);
@@ -214,7 +216,7 @@ async fn output_comes_while_the_program_runs_and_a_client_that_goes_ends_it() {
     drop(open);
     // The session is free again as soon as its program has ended.
     let next = b.session("s").python("print(1)");
-    within(PATIENCE, "the end of the program", next).await.expect_stdout("1\n");
+    within(PATIENCE, "the end of the program", next.into_future()).await.expect_stdout("1\n");
     assert!(!b.log.text()[mark.min(b.log.text().len())..].contains("panicked"));
     a.stop().await;
     b.stop().await;
@@ -225,7 +227,8 @@ async fn a_server_in_a_container_is_reached_through_any_node_by_token_and_by_lin
     let (common, a, b) = two().await;
     common.give("s", "b");
     let served = listening(&b, &b.session("s"), &serve("")).await;
-    let seen = a.request("GET", "/ports/s/8000/seen?x").header("paddock-hop", "forged").send().await.expect(200);
+    let seen =
+        a.request("GET", "/ports/s/8000/seen?x").header("paddock-hop", "forged").send().await.expect(200);
     let seen = seen.json();
     assert_eq!((&seen["path"], &seen["headers"]["paddock-hop"]), (&json!("/seen?x"), &Value::Null));
     // The listener of links of the other node: its address stands in its log.
@@ -267,8 +270,7 @@ async fn a_real_client_at_one_node_uses_sessions_of_another() {
         let done = within(PATIENCE, "a result", client.call_tool(request)).await.expect("a result");
         (done.structured_content.expect("a document"), done.content.len())
     };
-    let (there, texts) =
-        call(json!({ "language": "python", "code": "print(2)", "session_id": "s" })).await;
+    let (there, texts) = call(json!({ "language": "python", "code": "print(2)", "session_id": "s" })).await;
     assert_eq!((&there["stdout"], &there["session_id"]), (&json!("2\n"), &json!("s")), "{there}");
     let (here, same) = call(json!({ "language": "python", "code": "print(2)" })).await;
     assert_eq!((&here["stdout"], texts), (&json!("2\n"), same), "{here}");
@@ -287,7 +289,8 @@ async fn an_mcp_session_goes_on_at_any_node() {
         session.map_or(request.clone(), |session| request.header("mcp-session-id", session))
     };
     let begin = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
-        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "test", "version": "1" } } });
+        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "test", "version": "1" \
+         } } });
     let session = post(&a, None, &begin).send().await.expect(200).header("mcp-session-id").to_owned();
     let initialized = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
     post(&b, Some(&session), &initialized).send().await.expect(202);
@@ -439,7 +442,11 @@ async fn a_node_that_drains_takes_no_new_session_and_says_so() {
     assert_eq!(common.owners(), ["a", "b", "b", "b"]);
     a.session("mine").python("print(2)").await.expect_stdout("2\n");
     let seen = async {
-        while !cluster(b.store.path(), &["status"]).1.lines().any(|line| line.starts_with("a ") && line.contains("draining")) {
+        while !cluster(b.store.path(), &["status"])
+            .1
+            .lines()
+            .any(|line| line.starts_with("a ") && line.contains("draining"))
+        {
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
     };

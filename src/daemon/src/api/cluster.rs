@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  cluster.addr ─► TLS by cluster.key ─► GET /paddock-cluster/node ─► how this node is
-//!                                     └► hop checked, sender and session taken from it ─► as any other request
+//!                                     └► hop checked, sender and session taken ─► as any request
 //!  a request of a client, admitted ─► locate: whose session? ─┬─ here ─► its route
 //!                                                            └─ another node's ─► pass
 //! ```
@@ -124,7 +124,8 @@ impl Server {
         let accepted = tokio::time::timeout(HANDSHAKE, cluster.tls().acceptor.accept(stream)).await;
         let Ok(Ok(stream)) = accepted else {
             cluster.refused_peer("handshake");
-            self.refusals.tell(|| warn!(%peer, "refused: no node of this cluster, its cluster.key is another"));
+            self.refusals
+                .tell(|| warn!(%peer, "refused: no node of this cluster, its cluster.key is another"));
             return;
         };
         let (cut, seat) = (seat.cut.clone(), Arc::new(seat));
@@ -181,7 +182,11 @@ impl Server {
             (Entry::Http, Sender::LocalUser) => self.answer(request, Way::Socket, seat).await,
             (Entry::Ports, Sender::Client(address)) => self.answer_link(request, address, seat).await,
             (Entry::Ports, Sender::LocalUser) => {
-                return error(StatusCode::FORBIDDEN, "forbidden", "links to ports have clients with addresses");
+                return error(
+                    StatusCode::FORBIDDEN,
+                    "forbidden",
+                    "links to ports have clients with addresses",
+                );
             }
         };
         // A server in a container may answer with any header, and must not speak for this node.
@@ -241,7 +246,8 @@ impl Server {
             }
             Concern::Execution(tag, id) => self.locate_execution(cluster, owner, (tag, &id), came),
             Concern::Unnamed => {
-                let chosen = parts.extensions.get::<PassedOn>().and_then(|PassedOn(hop)| hop.own_session.clone());
+                let chosen =
+                    parts.extensions.get::<PassedOn>().and_then(|PassedOn(hop)| hop.own_session.clone());
                 let session = chosen.unwrap_or_else(SessionId::generate);
                 let at = cluster.locate(&SessionKey::new(owner, session.clone()), Access::Make, came).await?;
                 parts.extensions.insert(FreshSession(session));
@@ -288,10 +294,14 @@ impl Server {
         let request = request.map(|body| body.map_err(io::Error::other).boxed_unsync());
         debug!(node = node.name, "passed on");
         let request: Request<PassedBody> = request;
-        cluster.pass(node, &hop, request, [over, self.cut.clone()]).await.unwrap_or_else(|fault| refusal(&fault, is_call))
+        cluster
+            .pass(node, &hop, request, [over, self.cut.clone()])
+            .await
+            .unwrap_or_else(|fault| refusal(&fault, is_call))
     }
 
-    /// `GET /cluster`: the nodes. `POST /cluster/drain` and `/cluster/resume`. Only for the daemon's own user.
+    /// `GET /cluster`: the nodes. `POST /cluster/drain` and `/cluster/resume`. Only for the daemon's own
+    /// user.
     pub(super) fn cluster_command(&self, rest: &str, method: &Method) -> Answer {
         let Some(cluster) = &self.tools.services.cluster else {
             let message = "this daemon is alone: its cluster.peers names no peers";

@@ -12,7 +12,8 @@
 //!                                                        ├ /metrics        metrics
 //!                                                        ├ /health, /ready health
 //!                                                        └ /               page
-//!  listener of `cluster.addr` ─► hop ─► guard, as above; before a route: a session of another node? pass it on
+//!  listener of `cluster.addr` ─► hop ─► guard and route, as above
+//!  guard ─► a session of another node? ─► pass it on, instead of the route
 //!  listener of `ports.addr` ─► ports (servers of programs; signed link, and nothing else)
 //!  Unix socket in the store's folder ─► local (paddock stdio)
 //! ```

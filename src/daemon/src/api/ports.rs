@@ -30,9 +30,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, error_span, warn};
 
 use super::accept;
-use super::cluster;
 use super::answer::with_audit;
 use super::body::{Answer, RequestBody, error, full};
+use super::cluster;
 use super::connections::ConnectionPermit;
 use super::counted_body::CountedBody;
 use super::guard::Credential;
@@ -227,7 +227,8 @@ impl Server {
                         }
                         (Err(fault), _) => cluster::refusal(&fault, false),
                         (Ok(_), _) => {
-                            let asked = PortRequest { target, rest, signature, drops_authorization, over, request };
+                            let asked =
+                                PortRequest { target, rest, signature, drops_authorization, over, request };
                             self.forward(asked).await
                         }
                     };

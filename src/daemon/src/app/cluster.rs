@@ -22,11 +22,13 @@ pub(super) async fn open(config: &Config, metrics: &Metrics) -> Result<Option<Ar
 /// The table of owners that all nodes share.
 fn owners(settings: &ClusterSettings) -> Result<Arc<dyn Owners>, AppError> {
     #[cfg(feature = "conformance-fixtures")]
-    if let Some(folder) = std::env::var_os(crate::cluster::table::FOLDER).filter(|folder| !folder.is_empty()) {
+    if let Some(folder) = std::env::var_os(crate::cluster::table::FOLDER).filter(|folder| !folder.is_empty())
+    {
         let table = crate::cluster::table::TableInFolder::new(folder.as_ref(), &settings.name);
         return Ok(Arc::new(table));
     }
     let _ = settings;
-    let why = "cluster.peers names peers, and there is no table that says whose a session is: it takes store.url";
+    let why =
+        "cluster.peers names peers, and there is no table that says whose a session is: it takes store.url";
     Err(AppError::Cluster(why.to_owned()))
 }

@@ -56,7 +56,8 @@ impl Concern {
     /// What a call is about whose arguments are this JSON.
     #[must_use]
     pub fn of_json(tool: &str, arguments: &[u8]) -> Self {
-        let named = if arguments.is_empty() { Ok(Named::default()) } else { serde_json::from_slice(arguments) };
+        let named =
+            if arguments.is_empty() { Ok(Named::default()) } else { serde_json::from_slice(arguments) };
         named.map_or(Self::Nothing, |named: Named| Self::of(tool, named))
     }
 
@@ -73,7 +74,9 @@ impl Concern {
     }
 
     fn of(tool: &str, named: Named) -> Self {
-        let Some(subject) = subject(tool.strip_prefix("sandbox.").unwrap_or(tool)) else { return Self::Nothing };
+        let Some(subject) = subject(tool.strip_prefix("sandbox.").unwrap_or(tool)) else {
+            return Self::Nothing;
+        };
         let text = |value: Option<Value>| match value {
             Some(Value::String(text)) => Ok(Some(text)),
             Some(Value::Null) | None => Ok(None),
@@ -106,9 +109,8 @@ impl Concern {
 /// What a tool works on; `None` for a name that no tool has.
 fn subject(tool: &str) -> Option<Subject> {
     Some(match tool {
-        "run_code" | "run_python" | "upload_file" | "execute_code" | "execute_code_async" | "execute_task" => {
-            Subject::Session(Access::Make)
-        }
+        "run_code" | "run_python" | "upload_file" | "execute_code" | "execute_code_async"
+        | "execute_task" => Subject::Session(Access::Make),
         "read_artifact" | "list_artifacts" | "close_session" | "list_executions" | "get_sandbox_status"
         | "download_files" | "cleanup_sandbox" => Subject::Session(Access::Existing),
         "get_execution_output" | "get_execution_status" | "send_stdin" | "cancel_execution" => {
@@ -162,7 +164,8 @@ mod tests {
     #[test]
     fn a_call_about_an_execution_concerns_the_node_that_made_it() {
         let tag = NodeTag::of("node-a");
-        let of = |id: &str| Concern::of_json("send_stdin", format!(r#"{{"execution_id":"{id}"}}"#).as_bytes());
+        let of =
+            |id: &str| Concern::of_json("send_stdin", format!(r#"{{"execution_id":"{id}"}}"#).as_bytes());
         let id = tag.execution_id();
         assert_eq!(of(&id), Concern::Execution(tag, id));
         let other = Concern::of_json("send_stdin", format!(r#"{{"executionId":"{id}"}}"#).as_bytes());

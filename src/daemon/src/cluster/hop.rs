@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  paddock-hop: from=a; way=192.0.2.7:4711; entry=http; time=1764100000000; nonce=0f…; own=…; proof=<hex>
-//!  proof = HMAC-SHA256(key for hops, "method\npath and query\nname of the receiver\n" + all before "; proof")
+//!  proof = HMAC-SHA256(key for hops, "method\npath and query\nname of the receiver\n" + all before it)
 //! ```
 //!
 //! The proof covers method, path, sender, receiver, time and nonce, so a header that was seen elsewhere opens
@@ -33,8 +33,8 @@ pub const HOP: HeaderName = HeaderName::from_static("paddock-hop");
 /// How much the clocks of two nodes may differ, and how long a request may be on its way, together.
 pub const SKEW: Duration = Duration::from_secs(30);
 
-/// Nonces that are remembered in each half of the time: at more requests a second than this allows, later ones
-/// are refused until the half is over.
+/// Nonces that are remembered in each half of the time: at more requests a second than this allows, later
+/// ones are refused until the half is over.
 const NONCES: usize = 1 << 20;
 
 /// What keeps the proof apart from the rest.
@@ -82,8 +82,8 @@ pub enum HopError {
     Forged,
     /// Its time is too far from the receiver's clock.
     #[error(
-        "the request was passed on at another time than this node's clock shows: they differ by more than 30 s; \
-         set the clocks of both nodes"
+        "the request was passed on at another time than this node's clock shows: they differ by more than \
+         30 s; set the clocks of both nodes"
     )]
     Late,
     /// It was seen before.
@@ -107,7 +107,13 @@ impl HopError {
 impl Hop {
     /// The header for a request to the node `to`; `now` is in milliseconds since 1970.
     #[must_use]
-    pub fn header(&self, keys: &ClusterKeys, to: &str, (method, uri): (&Method, &Uri), now: u64) -> HeaderValue {
+    pub fn header(
+        &self,
+        keys: &ClusterKeys,
+        to: &str,
+        (method, uri): (&Method, &Uri),
+        now: u64,
+    ) -> HeaderValue {
         let from = percent_encode(self.from.as_bytes(), UNRESERVED);
         let way = match self.sender {
             Sender::Client(address) => address.to_string(),
@@ -123,7 +129,8 @@ impl Hop {
         let text = format!("from={from}; way={way}; entry={entry}; time={now}; nonce={nonce}{own}");
         let proof = hex(&mac(&keys.hop, &signed(&text, to, method, uri)));
         // Every character of it is visible ASCII.
-        HeaderValue::try_from(format!("{text}{PROOF}{proof}")).unwrap_or_else(|_| HeaderValue::from_static(""))
+        HeaderValue::try_from(format!("{text}{PROOF}{proof}"))
+            .unwrap_or_else(|_| HeaderValue::from_static(""))
     }
 }
 
@@ -174,9 +181,8 @@ impl HopCheck {
         if !bool::from(want.as_bytes().ct_eq(proof.as_bytes())) {
             return Err(HopError::Forged);
         }
-        let member = |name: &str| {
-            text.split("; ").find_map(|member| member.strip_prefix(name)?.strip_prefix('='))
-        };
+        let member =
+            |name: &str| text.split("; ").find_map(|member| member.strip_prefix(name)?.strip_prefix('='));
         let decoded = |text: &str| percent_decode_str(text).decode_utf8().map(std::borrow::Cow::into_owned);
         let time: u64 = member("time").and_then(|time| time.parse().ok()).ok_or(HopError::Missing)?;
         let nonce = member("nonce").ok_or(HopError::Missing)?;
@@ -246,7 +252,13 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn take(check: &HopCheck, value: HeaderValue, method: Method, path: &str, now: u64) -> Result<Hop, HopError> {
+    fn take(
+        check: &HopCheck,
+        value: HeaderValue,
+        method: Method,
+        path: &str,
+        now: u64,
+    ) -> Result<Hop, HopError> {
         let mut headers = HeaderMap::from_iter([(HOP, value)]);
         let taken = check.take(&keys("k"), (&method, &uri(path)), &mut headers, now);
         assert!(!headers.contains_key(HOP), "it is gone whatever it was");
@@ -256,7 +268,9 @@ mod tests {
     #[test]
     fn what_was_told_arrives() {
         let check = HopCheck::new("b");
-        for given in [hop(), Hop { sender: Sender::LocalUser, entry: Entry::Ports, own_session: None, ..hop() }] {
+        for given in
+            [hop(), Hop { sender: Sender::LocalUser, entry: Entry::Ports, own_session: None, ..hop() }]
+        {
             let header = given.header(&keys("k"), "b", (&Method::PUT, &uri("http://b/x?y")), NOW);
             assert_eq!(take(&check, header, Method::PUT, "/x?y", NOW + 29_000), Ok(given));
         }

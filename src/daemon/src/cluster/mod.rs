@@ -37,7 +37,8 @@
 //!
 //! `cluster.key`, the tokens, `http.public_url` (the address of what stands before all of them), and the
 //! limits that tools check. Links open at any node: they are signed with `files.secret` if it is set, else
-//! with a key derived from `cluster.key`; links to ports and the sessions of MCP clients use derived keys too.
+//! with a key derived from `cluster.key`; links to ports and the sessions of MCP clients use derived keys
+//! too.
 
 pub mod concern;
 pub mod hop;
@@ -128,8 +129,8 @@ pub enum ClusterFault {
     Owners(#[from] OwnersError),
     /// The owner does not answer.
     #[error(
-        "node {0} has this session and does not answer; if it stays away, another node takes the session over: \
-         try again"
+        "node {0} has this session and does not answer; if it stays away, another node takes the session \
+         over: try again"
     )]
     Unreachable(String),
     /// The owner cannot be reached, or its connection broke before an answer.
@@ -222,7 +223,8 @@ impl Cluster {
         &self.tls
     }
 
-    /// Takes the header of a hop from a request of a peer, and checks it; `now` is in milliseconds since 1970.
+    /// Takes the header of a hop from a request of a peer, and checks it; `now` is in milliseconds since
+    /// 1970.
     ///
     /// # Errors
     /// The request is not to be served.
@@ -289,7 +291,12 @@ impl Cluster {
     ///
     /// # Errors
     /// [`ClusterFault`]: it can be served nowhere now.
-    pub async fn locate(&self, key: &SessionKey, access: Access, came: Came) -> Result<Location, ClusterFault> {
+    pub async fn locate(
+        &self,
+        key: &SessionKey,
+        access: Access,
+        came: Came,
+    ) -> Result<Location, ClusterFault> {
         if came != Came::ByHop
             && let Some(node) = self.believed(key)
         {
@@ -369,7 +376,8 @@ impl Cluster {
         None
     }
 
-    /// A node refused a call, or cannot be reached: what was believed of its sessions is not believed any more.
+    /// A node refused a call, or cannot be reached: what was believed of its sessions is not believed any
+    /// more.
     pub fn doubt(&self, node: &str) {
         self.lock_believed().retain(|_, (owner, _)| owner.name != node);
     }
@@ -385,7 +393,13 @@ impl Cluster {
     /// All nodes as this one sees them, itself first.
     pub fn nodes(&self) -> Vec<SeenNode> {
         let (view, now) = (self.view(), Instant::now());
-        let own = SeenNode { report: self.report(), address: None, answers: true, silent: Duration::ZERO, took: None };
+        let own = SeenNode {
+            report: self.report(),
+            address: None,
+            answers: true,
+            silent: Duration::ZERO,
+            took: None,
+        };
         let others = view.nodes().map(|node| SeenNode {
             report: node.report.clone(),
             address: Some(node.address),

@@ -109,7 +109,8 @@ impl Cluster {
                 Heard::New => info!(node = name, %address, "a node of the cluster answers"),
                 Heard::NameTaken => {
                     faults.insert(format!(
-                        "two nodes are called {name}, one of them at {address}: each needs a cluster.name of its own"
+                        "two nodes are called {name}, one of them at {address}: each needs a cluster.name \
+                         of its own"
                     ));
                 }
                 Heard::Known | Heard::Myself => {}
@@ -130,7 +131,8 @@ impl Cluster {
         if !answer.status().is_success() {
             return Err(format!("it answers {}", answer.status()));
         }
-        let body = Limited::new(answer.into_body(), REPORT).collect().await.map_err(|error| error.to_string())?;
+        let body =
+            Limited::new(answer.into_body(), REPORT).collect().await.map_err(|error| error.to_string())?;
         serde_json::from_slice(&body.to_bytes()).map_err(|error| error.to_string())
     }
 

@@ -1,8 +1,8 @@
 //! A table of owners in a folder, for tests of several daemons on one machine. Builds for use do not have it.
 //!
-//! A file for each session, whose name is a hash and whose content is the name of its owner; a claim is a hard
-//! link, which only one of several can make. A test reads, writes and removes the files to cause faults. It
-//! has no fence and no lease: it must never be used where a node can be cut off.
+//! A file for each session, whose name is a hash and whose content is the name of its owner; a claim is a
+//! hard link, which only one of several can make. A test reads, writes and removes the files to cause
+//! faults. It has no fence and no lease: it must never be used where a node can be cut off.
 
 use std::collections::HashSet;
 use std::io;

@@ -100,7 +100,8 @@ fn at(name: &str, port: u16) -> Location {
 async fn a_session_with_an_owner_is_served_there() {
     let table = Arc::<Table>::default();
     let cluster = cluster(&table);
-    for (session, owner, want) in [("1", "a", Location::Here), ("2", "b", at("b", 2)), ("3", "c", at("c", 3))] {
+    for (session, owner, want) in [("1", "a", Location::Here), ("2", "b", at("b", 2)), ("3", "c", at("c", 3))]
+    {
         table.set(session, Ownership::Of(node(owner)));
         for access in [Access::Existing, Access::Make] {
             assert_eq!(cluster.locate(&key(session), access, Came::Directly).await.as_ref(), Ok(&want));

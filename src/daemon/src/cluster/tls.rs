@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use tokio_rustls::rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
-use tokio_rustls::rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, ring};
 use tokio_rustls::rustls::crypto::verify_tls13_signature_with_raw_key;
+use tokio_rustls::rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, ring};
 use tokio_rustls::rustls::pki_types::{
     CertificateDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer, UnixTime,
 };
@@ -219,7 +219,10 @@ mod tests {
     }
 
     /// Whether a byte arrives at the accepting end.
-    async fn speaks(server: &ClusterTls, client: impl AsyncFnOnce(tokio::io::DuplexStream) -> std::io::Result<()>) -> bool {
+    async fn speaks(
+        server: &ClusterTls,
+        client: impl AsyncFnOnce(tokio::io::DuplexStream) -> std::io::Result<()>,
+    ) -> bool {
         let (here, there) = tokio::io::duplex(64 * 1024);
         let serving = async {
             let mut accepted = server.acceptor.accept(there).await?;

@@ -102,9 +102,8 @@ impl View {
         let (known, lost_after) = (self.nodes.get(&report.name), self.lost_after);
         let was_there = known.is_some_and(|known| now.duration_since(known.seen) <= lost_after);
         // The same process may answer at several addresses; a daemon that was replaced answers at its own.
-        let is_same = known.is_none_or(|known| {
-            known.address == address || known.report.instance == report.instance
-        });
+        let is_same =
+            known.is_none_or(|known| known.address == address || known.report.instance == report.instance);
         if was_there && !is_same {
             return Heard::NameTaken;
         }
@@ -116,7 +115,8 @@ impl View {
     /// Forgets who is silent for too long, and returns the names of those that are lost since `before`.
     pub fn pass(&mut self, before: Instant, now: Instant) -> Vec<String> {
         self.nodes.retain(|_, node| now.duration_since(node.seen) < FORGET);
-        let is_lost = |node: &&KnownNode, at: Instant| at.saturating_duration_since(node.seen) > self.lost_after;
+        let is_lost =
+            |node: &&KnownNode, at: Instant| at.saturating_duration_since(node.seen) > self.lost_after;
         let lost = self.nodes.values().filter(|node| is_lost(node, now) && !is_lost(node, before));
         lost.map(|node| node.report.name.clone()).collect()
     }

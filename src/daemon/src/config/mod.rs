@@ -33,9 +33,9 @@ use self::layers::Layers;
 pub use self::pool::{Backoff, PoolSettings, RawPoolSettings, SettingsError};
 pub(crate) use self::types::reachable;
 pub use self::types::{
-    AgentSettings, AuditSettings, AuthSettings, ClusterSettings, Config, DropSettings, EngineSettings, FilesSettings,
-    HttpSettings, KeptWorkspaces, LimitsSettings, LogFormat, LogLevel, LogSettings, McpSettings,
-    MountSettings, PortsSettings, PublicUrl, RunnerSettings, SessionsSettings, ShutdownSettings,
+    AgentSettings, AuditSettings, AuthSettings, ClusterSettings, Config, DropSettings, EngineSettings,
+    FilesSettings, HttpSettings, KeptWorkspaces, LimitsSettings, LogFormat, LogLevel, LogSettings,
+    McpSettings, MountSettings, PortsSettings, PublicUrl, RunnerSettings, SessionsSettings, ShutdownSettings,
     StoreSettings, TaskSettings, TelemetrySettings, TimeoutsSettings, TlsFiles, ToolSet, UrlStyle, WhenFull,
 };
 pub use self::value::Secret;

@@ -29,12 +29,15 @@ impl ClusterMetrics {
         let cluster = Self {
             nodes: make.gauges(
                 "paddock_cluster_nodes",
-                "Nodes of the cluster as this one sees them, itself included, by state: up, draining, unready, \
-                 lost.",
+                "Nodes of the cluster as this one sees them, itself included, by state: up, draining, \
+                 unready, lost.",
                 &["state"],
             ),
-            draining: make
-                .gauge("paddock_cluster_draining", "1 while this node was told to drain: it takes no new session."),
+            draining: make.gauge(
+                "paddock_cluster_draining",
+                "1 while this node was told to drain: it takes no new \
+                        session.",
+            ),
             owned: make.gauge("paddock_cluster_sessions_owned", "Sessions that this node owns."),
             passed: make.counters(
                 "paddock_cluster_passed_total",
@@ -49,8 +52,8 @@ impl ClusterMetrics {
             ),
             received: make.counters(
                 "paddock_cluster_received_total",
-                "Requests from other nodes, by outcome: served, or why they were refused: handshake (another key), \
-                 missing, forged, late, replayed.",
+                "Requests from other nodes, by outcome: served, or why they were refused: handshake \
+                 (another key), missing, forged, late, replayed.",
                 &["outcome"],
             ),
         };

@@ -66,7 +66,11 @@ pub async fn cluster(arguments: ClusterArguments, config: Config) -> ExitCode {
     ExitCode::from(code)
 }
 
-async fn ask(method: Method, path: &'static str, config: Config) -> Result<(StatusCode, Value), super::Failed> {
+async fn ask(
+    method: Method,
+    path: &'static str,
+    config: Config,
+) -> Result<(StatusCode, Value), super::Failed> {
     let mut local = LocalDaemon::new(config, Metrics::default());
     drop(local.connect(SocketKind::Http).await.map_err(super::Failed::new)?);
     Client::of(&local).ask_for(method, path).await
@@ -86,15 +90,21 @@ fn table(body: &Value) -> String {
             number(&node["owned"]),
             number(&node["sessions"]),
             number(&node["free"]),
-            if trip.is_none() { "-".to_owned() } else { format!("{}.{} s ago", silent / 1000, silent % 1000 / 100) },
+            if trip.is_none() {
+                "-".to_owned()
+            } else {
+                format!("{}.{} s ago", silent / 1000, silent % 1000 / 100)
+            },
             trip.map_or_else(|| "-".to_owned(), |us| format!("{}.{} ms", us / 1000, us % 1000 / 100)),
             node["version"].as_str().unwrap_or("-").to_owned(),
         ]
     };
-    let heads = ["NODE", "ADDRESS", "STATE", "OWNED", "WITH CONTAINER", "FREE", "SEEN", "ROUND TRIP", "VERSION"];
+    let heads =
+        ["NODE", "ADDRESS", "STATE", "OWNED", "WITH CONTAINER", "FREE", "SEEN", "ROUND TRIP", "VERSION"];
     let lines: Vec<_> = std::iter::once(heads.map(str::to_owned)).chain(nodes.iter().map(line)).collect();
-    let widths: Vec<_> =
-        (0..heads.len()).map(|at| lines.iter().map(|line| line[at].len()).max().unwrap_or_default()).collect();
+    let widths: Vec<_> = (0..heads.len())
+        .map(|at| lines.iter().map(|line| line[at].len()).max().unwrap_or_default())
+        .collect();
     let padded = lines.iter().map(|line| {
         let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
@@ -110,10 +120,10 @@ mod tests {
 
     #[test]
     fn each_node_has_a_line() {
-        let own = json!({ "name": "a", "address": null, "state": "draining", "owned": 12, "sessions": 3, "free": 7,
-            "silent_ms": 0, "round_trip_us": null, "version": "0.1.0" });
-        let other = json!({ "name": "node-b", "address": "10.0.0.2:7946", "state": "up", "owned": 1, "sessions": 0,
-            "free": 10, "silent_ms": 1234, "round_trip_us": 987, "version": "0.1.0" });
+        let own = json!({ "name": "a", "address": null, "state": "draining", "owned": 12, "sessions": 3,
+            "free": 7, "silent_ms": 0, "round_trip_us": null, "version": "0.1.0" });
+        let other = json!({ "name": "node-b", "address": "10.0.0.2:7946", "state": "up", "owned": 1,
+            "sessions": 0, "free": 10, "silent_ms": 1234, "round_trip_us": 987, "version": "0.1.0" });
         let shown = table(&json!({ "name": "a", "nodes": [own, other] }));
         let lines: Vec<_> = shown.lines().collect();
         assert_eq!(lines.len(), 3);

@@ -14,8 +14,8 @@
 
 mod arguments;
 mod client;
-mod files;
 mod cluster;
+mod files;
 mod health;
 mod progress;
 mod show;
@@ -30,8 +30,8 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::arguments::{Problem, RunArguments};
 use self::client::{CallEvent, Client};
-use self::files::InputFile;
 pub use self::cluster::{ClusterArguments, cluster};
+use self::files::InputFile;
 pub use self::health::{HealthArguments, health};
 use self::progress::ProgressLine;
 pub use self::task::{TaskArguments, run as task};

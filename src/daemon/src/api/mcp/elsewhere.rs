@@ -4,8 +4,8 @@
 //! owner as one of its own, a bare call in the newest revision that names the original client, so the owner
 //! words the answer for that client. Its progress is passed on as it comes.
 //!
-//! The owner does not ask the client anything on the way of such a call (`egress.ask`): what is not allowed is
-//! refused there. It must never be sent twice.
+//! The owner does not ask the client anything on the way of such a call (`egress.ask`): what is not allowed
+//! is refused there. It must never be sent twice.
 
 use bytes::{Buf, BytesMut};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
@@ -149,7 +149,8 @@ async fn follow(
     mut body: PassedBody,
     context: &RequestContext<RoleServer>,
 ) -> Result<CallToolResponse, ErrorData> {
-    let broke = |what: String| ErrorData::internal_error(format!("the node that has the session {what}"), None);
+    let broke =
+        |what: String| ErrorData::internal_error(format!("the node that has the session {what}"), None);
     let mut read = BytesMut::new();
     let mut ended = false;
     loop {
@@ -158,7 +159,7 @@ async fn follow(
             if message.get("method").is_some_and(|method| method == "notifications/progress") {
                 let params = message.remove("params").unwrap_or_default();
                 if let Ok(word) = serde_json::from_value::<ProgressNotificationParam>(params) {
-                    let _ = context.peer.notify_progress(word).await; // a client that is gone is noticed elsewhere
+                    let _ = context.peer.notify_progress(word).await; // it may be gone
                 }
                 continue;
             }
@@ -191,7 +192,7 @@ fn next_event(read: &mut BytesMut, ended: bool) -> Option<Vec<u8>> {
     let end = memchr::memmem::find(read, b"\n\n")?;
     let event = read.split_to(end);
     read.advance(2);
-    let lines = event.split(|byte| *byte == b'\n').filter_map(|line| line.strip_prefix(b"data:"));
+    let lines = event[..].split(|byte| *byte == b'\n').filter_map(|line| line.strip_prefix(b"data:"));
     Some(lines.map(<[u8]>::trim_ascii_start).collect::<Vec<_>>().join(&b'\n'))
 }
 
@@ -255,7 +256,10 @@ mod tests {
         let refused = |text| read(text).err().map(|error| (error.code.0, error.message.into_owned()));
         let of_rpc = r#"{"id":1,"error":{"code":-32602,"message":"no"}}"#;
         assert_eq!(refused(of_rpc), Some((-32602, "no".to_owned())));
-        assert_eq!(refused(r#"{"error":"unauthorized","message":"why"}"#).map(|(_, text)| text), Some("why".into()));
+        assert_eq!(
+            refused(r#"{"error":"unauthorized","message":"why"}"#).map(|(_, text)| text),
+            Some("why".into())
+        );
         assert!(read(r#"{"id":1,"result":{"content":[],"isError":false}}"#).is_ok());
     }
 }

@@ -39,12 +39,13 @@ impl Checker<'_> {
             return Err(self.fail("cluster.peers", "names a peer twice"));
         }
         let Some(addr) = self.addr_or_none("cluster.addr", &addr)? else {
-            let problem = "is empty, while cluster.peers names peers: name the address at which they reach this \
-                           node, such as \":7946\"";
+            let problem = "is empty, while cluster.peers names peers: name the address at which they reach \
+                           this node, such as \":7946\"";
             return Err(self.fail("cluster.addr", problem));
         };
         if files.url_style == UrlStyle::Hashed {
-            let problem = "is \"hashed\", while cluster.peers names peers: only signed links open at every node";
+            let problem =
+                "is \"hashed\", while cluster.peers names peers: only signed links open at every node";
             return Err(self.fail("files.url_style", problem));
         }
         let key = self.cluster_key(key)?;
@@ -64,8 +65,8 @@ impl Checker<'_> {
         };
         if key.expose().len() < SHORT_SECRET {
             let problem = format!(
-                "has {} bytes, must have at least {SHORT_SECRET}: whoever guesses it is a node of the cluster; \
-                 openssl rand -hex 32 makes one, the same for all nodes",
+                "has {} bytes, must have at least {SHORT_SECRET}: whoever guesses it is a node of the \
+                 cluster; openssl rand -hex 32 makes one, the same for all nodes",
                 key.expose().len()
             );
             return Err(self.fail(KEY, problem));
@@ -81,8 +82,8 @@ impl Checker<'_> {
             return Ok(name);
         }
         let problem = format!(
-            "is {name:?}, takes 1 to {NAME} letters, digits, full stops, hyphens and underscores, different on each \
-             node"
+            "is {name:?}, takes 1 to {NAME} letters, digits, full stops, hyphens and underscores, different \
+             on each node"
         );
         Err(self.fail("cluster.name", problem))
     }
@@ -112,7 +113,9 @@ mod tests {
         for good in ["tasks.paddock:7946", "10.0.0.2:1", "[::1]:65535", "localhost:80"] {
             assert!(is_peer(good), "{good}");
         }
-        for wrong in ["", "a", ":80", "a:0", "a:65536", "a:b", "::1:80", "[::1:80", "http://a:80", "a b:1", "[a]:1"] {
+        for wrong in
+            ["", "a", ":80", "a:0", "a:65536", "a:b", "::1:80", "[::1:80", "http://a:80", "a b:1", "[a]:1"]
+        {
             assert!(!is_peer(wrong), "{wrong}");
         }
     }
