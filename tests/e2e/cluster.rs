@@ -288,9 +288,9 @@ async fn an_mcp_session_goes_on_at_any_node() {
         let request = request.header("mcp-protocol-version", "2025-11-25").json(message);
         session.map_or(request.clone(), |session| request.header("mcp-session-id", session))
     };
-    let begin = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
-        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "test", "version": "1" \
-         } } });
+    let client = json!({ "name": "test", "version": "1" });
+    let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client });
+    let begin = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params });
     let session = post(&a, None, &begin).send().await.expect(200).header("mcp-session-id").to_owned();
     let initialized = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
     post(&b, Some(&session), &initialized).send().await.expect(202);

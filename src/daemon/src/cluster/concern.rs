@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn every_tool_has_a_subject() {
-        for tool in crate::tools::TOOLS {
+        for tool in &crate::tools::TOOLS {
             assert!(subject(tool.name).is_some(), "{}: which node answers it?", tool.name);
         }
         assert_eq!(subject("run"), None);
@@ -167,7 +167,7 @@ mod tests {
         let of =
             |id: &str| Concern::of_json("send_stdin", format!(r#"{{"execution_id":"{id}"}}"#).as_bytes());
         let id = tag.execution_id();
-        assert_eq!(of(&id), Concern::Execution(tag, id));
+        assert_eq!(of(&id), Concern::Execution(tag, id.clone()));
         let other = Concern::of_json("send_stdin", format!(r#"{{"executionId":"{id}"}}"#).as_bytes());
         assert_eq!(other, of(&id));
         assert_eq!(of("7"), Concern::Nothing);

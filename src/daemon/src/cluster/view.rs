@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn a_node_is_known_lost_and_back() {
         let (mut view, start) = (View::new("me", "0", LOST), Instant::now());
-        let mut hear = |view: &mut View, after: Duration| {
+        let hear = |view: &mut View, after: Duration| {
             view.heard(report("b", "1"), at(1), Duration::ZERO, start + after)
         };
         assert_eq!(hear(&mut view, Duration::ZERO), Heard::New);
