@@ -18,6 +18,7 @@
 //!   ├────► packages     a list of packages: the first use, and the next ones
 //!   ├────► scrape       runs while a scraper reads the metrics, and while nobody does
 //!   ├────► neighbour    a tenant beside one that floods; flooder: the flood
+//!   ├────► hop          a request at the node that has its session, and by another node
 //!   ├────► mixed        programs as models write them, of many kinds: the headline
 //!   ├────► processor    what a run costs, wherever it is spent; memory: of containers that nobody uses
 //!   │        └ cgroup   both, as the kernel charges them
@@ -50,6 +51,7 @@ mod engine_only;
 mod flood;
 mod flooder;
 mod floor;
+mod hop;
 mod host;
 mod load;
 mod machine;
@@ -153,6 +155,7 @@ impl BenchPlan {
             concurrency::OPEN_TITLE,
             scrape::TITLE,
             flood::TITLE,
+            hop::TITLE,
             churn::TITLE,
             task::TITLE,
             mixed::TITLE,
@@ -229,6 +232,10 @@ impl BenchPlan {
         if neighbour::TITLES.iter().any(|title| self.has(title)) {
             at("a tenant beside one that floods");
             neighbour::measure(setup, report).await?;
+        }
+        if self.has(hop::TITLE) {
+            at(hop::TITLE);
+            hop::measure(setup, report).await?;
         }
         if network::TITLES.iter().any(|title| self.has(title)) {
             at("network");

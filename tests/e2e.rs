@@ -29,6 +29,8 @@ mod ca_bundle;
 mod client;
 #[path = "e2e/clients.rs"]
 mod clients;
+#[path = "e2e/cluster.rs"]
+mod cluster;
 #[path = "e2e/container.rs"]
 mod container;
 #[path = "e2e/crash.rs"]

@@ -77,6 +77,7 @@
 //! | [`tenants`] | tokens and their limits: the file of tokens, who is served next where tenants wait, `paddock token`; all rules are pure |
 //! | [`audit`] | the audit log: who did what, in a chain of hashes; `paddock audit verify` |
 //! | [`telemetry`] | the daemon's spans, for a collector of OpenTelemetry |
+//! | [`cluster`] | many machines: whose a session is, and requests passed to the node that has it; placement, the view of the nodes and the header of a hop are pure |
 //! | [`sign`] | signed links |
 //! | [`execution`] | commands that outlive their call: start, input, end, recovery after a restart |
 //! | `execution/log` | what a command wrote, on disk, and the numbered events that readers get from it |
@@ -327,6 +328,7 @@ pub mod app;
 pub mod audit;
 pub mod backup;
 pub mod build;
+pub mod cluster;
 pub mod config;
 pub mod degradation;
 pub mod diff;

@@ -145,6 +145,7 @@ impl Guard {
             | Route::Ports(_)
             | Route::Status
             | Route::Backup
+            | Route::Cluster(_)
             | Route::Metrics
             | Route::Health
             | Route::Ready

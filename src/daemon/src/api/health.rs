@@ -8,6 +8,8 @@ use super::body::{Answer, json as answer};
 use crate::degradation::Degradation;
 use crate::services::Services;
 
+const DRAINING: &str = "the node drains: it takes no new sessions (paddock cluster drain)";
+
 /// Always 200 while the process answers; `degraded` lists what does not work.
 pub(super) fn health(services: &Services) -> Answer {
     let degraded: Vec<_> = degraded(services).into_iter().map(Degradation::sentence).collect();
@@ -27,16 +29,20 @@ pub(super) fn ready(services: &Services) -> Answer {
     let (missing, degraded): (Vec<_>, Vec<_>) =
         degraded(services).into_iter().partition(|what| what.prevents_runs());
     let sentences = |all: Vec<Degradation>| all.into_iter().map(Degradation::sentence).collect::<Vec<_>>();
+    let is_draining = services.cluster.as_ref().is_some_and(|cluster| cluster.is_draining());
+    let missing: Vec<_> = sentences(missing).into_iter().chain(is_draining.then_some(DRAINING)).collect();
     if missing.is_empty() && degraded.is_empty() {
         answer(StatusCode::OK, &json!({ "status": "ready" }))
     } else if missing.is_empty() {
         answer(StatusCode::OK, &json!({ "status": "ready", "degraded": sentences(degraded) }))
     } else {
-        answer(
-            StatusCode::SERVICE_UNAVAILABLE,
-            &json!({ "status": "unready", "missing": sentences(missing) }),
-        )
+        answer(StatusCode::SERVICE_UNAVAILABLE, &json!({ "status": "unready", "missing": missing }))
     }
+}
+
+/// Whether a run of a new session would be served, apart from draining.
+pub(super) fn serves_runs(services: &Services) -> bool {
+    !degraded(services).into_iter().any(Degradation::prevents_runs)
 }
 
 /// What does not work at the moment, in the order of [`Degradation::ALL`].

@@ -15,6 +15,7 @@
 mod audience;
 mod call_context;
 mod elicitation;
+mod elsewhere;
 mod forward;
 mod handler;
 mod head;
@@ -181,6 +182,11 @@ impl McpEndpoint {
             warn!(%error, session_id = %own, "the session of an MCP session could not be closed");
         }
     }
+}
+
+/// Whether a request belongs to an MCP session.
+pub(super) fn is_in_session(headers: &http::HeaderMap) -> bool {
+    headers.contains_key(head::SESSION) && !head::is_without_sessions(headers)
 }
 
 /// A GET: a session's stream of notifications, or, with the id of an event, the rest of the stream that had

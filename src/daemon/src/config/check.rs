@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub(super) mod access;
+mod cluster;
 mod egress;
 mod limits;
 mod models;
@@ -80,6 +81,7 @@ impl<'a> Checker<'a> {
             audit,
             mcp,
             store,
+            cluster,
             files,
             engine,
             limits,
@@ -114,10 +116,12 @@ impl<'a> Checker<'a> {
         let McpTable { resume_window, toolsets } = mcp;
         let resume_window = self.time("mcp.resume_window", resume_window, Duration::ZERO..=HOUR)?;
         let engine = self.engine(engine)?;
+        let files = self.files(files, limits.output)?;
         let config = Config {
+            cluster: self.cluster(cluster, &files)?,
             audit: self.audit(audit)?,
             mcp: McpSettings { resume_window, toolsets },
-            files: self.files(files, limits.output)?,
+            files,
             mounts: self.mounts(mounts, &store, &engine)?,
             drops: self.drops(drops, &auth, (&store, &engine))?,
             store,

@@ -17,6 +17,7 @@
 //! A handle is cheap to clone. Nobody reads what a handle made by `default` counts.
 
 mod audit;
+mod cluster;
 mod daemon;
 mod egress;
 mod engine;
@@ -77,6 +78,7 @@ struct Families {
     packages: packages::PackageMetrics,
     tenants: tenants::TenantMetrics,
     audit: audit::AuditMetrics,
+    cluster: cluster::ClusterMetrics,
     telemetry: telemetry::TelemetryMetrics,
     daemon: daemon::DaemonMetrics,
     snapshots: snapshots::SnapshotMetrics,
@@ -98,6 +100,7 @@ impl Default for Metrics {
             packages: packages::PackageMetrics::new(&make),
             tenants: tenants::TenantMetrics::new(&make),
             audit: audit::AuditMetrics::new(&make),
+            cluster: cluster::ClusterMetrics::new(&make),
             telemetry: telemetry::TelemetryMetrics::new(&make),
             daemon: daemon::DaemonMetrics::new(&make),
             snapshots: snapshots::SnapshotMetrics::new(&make),

@@ -12,6 +12,7 @@ use super::preference::Preference;
 use super::resume::{AnswerReader, ResumableCall};
 use super::{Forwarded, McpEndpoint};
 use crate::api::body::{Answer, SMALL, json};
+use crate::api::cluster::FreshSession;
 use crate::api::envelope::{JSON, RpcRefusal, Seen, check, no_text};
 use crate::api::initialize;
 use crate::api::long_texts::take_out;
@@ -50,6 +51,8 @@ impl McpEndpoint {
         }
         request.context.message = request.parts.extensions.get().cloned();
         request.context.audit = request.parts.extensions.get().cloned();
+        let fresh = request.parts.extensions.get().map(|FreshSession(id): &FreshSession| id.clone());
+        request.context.fresh_session = fresh;
         log_message(method);
         request.context.quiet = !reads_events;
         let begins = method == Some(INITIALIZE) && reads_events;
