@@ -1,113 +1,100 @@
-//! What a node does with a call. A call that was passed on once must never be passed on again.
+//! What a node does with a call for a session that it does not hold. A call that was passed on once must
+//! never be passed on again.
 
 use std::time::Duration;
 
-use crate::placement;
-use crate::row::{NodeId, Row};
-use crate::terms::Terms;
-
-/// What a node knows about another, from the database.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Peer {
-    /// Which node, since which start.
-    pub node: NodeId,
-    /// How long ago it renewed its lease, by the database's clock.
-    pub idle: Duration,
-    /// How many more sessions it has room for.
-    pub free: u64,
-    /// It takes no new sessions.
-    pub draining: bool,
-}
+use crate::ownership::{Found, Terms};
+use crate::placement::{self, NodeLoad};
 
 /// What is to be done with a call.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Route {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Route<'a> {
     /// This node claims the session, then serves the call.
     Claim,
-    /// The call goes to this node, which is the owner or shall be.
-    Pass(NodeId),
+    /// The call goes to this node, which owns the session or shall.
+    Pass(&'a str),
     /// Nobody can serve it now: the caller is to try again.
     Later,
 }
 
-/// Decides about a call for a session that this node has not in memory.
+/// Whether a node whose lease was renewed this long ago counts as living: so long nobody may take it over.
 #[must_use]
-pub fn route(
-    me: &NodeId,
-    session: &str,
-    row: Option<&Row>,
-    peers: &[Peer],
+pub fn lives(row_age: Option<Duration>, terms: Terms) -> bool {
+    row_age.is_some_and(|age| age <= terms.takeover_after())
+}
+
+/// Decides about a call for a session that this node, `me`, does not hold. `passed`: another node has passed
+/// the call on.
+#[must_use]
+pub fn route<'a>(
+    me: &str,
+    session: u64,
+    found: &'a Found,
+    nodes: &'a [NodeLoad],
     passed: bool,
-    terms: &Terms,
-) -> Route {
-    if let Some(owner) = row.and_then(|row| row.owner.as_ref()) {
-        if owner == me {
+    terms: Terms,
+) -> Route<'a> {
+    if let Found::Row { owner, row_age } = found {
+        if owner.node == me {
             return Route::Claim;
         }
-        let lives = peers.iter().any(|peer| peer.node == *owner && peer.idle <= terms.takeover);
-        if lives {
-            return if passed { Route::Later } else { Route::Pass(owner.clone()) };
+        if lives(*row_age, terms) {
+            return if passed { Route::Later } else { Route::Pass(&owner.node) };
         }
     }
+    let takes = |name: &str| nodes.iter().any(|node| node.name == name && node.takes_new);
     // The node that passed the call on has chosen this one.
     if passed {
-        return Route::Claim;
+        return if takes(me) { Route::Claim } else { Route::Later };
     }
-    let able = |peer: &&Peer| !peer.draining && peer.idle <= terms.lease;
-    let able: Vec<&Peer> = peers.iter().filter(able).collect();
-    let candidates = placement::candidates(session, able.iter().map(|peer| peer.node.name.as_str()));
-    let named = |name: &str| able.iter().find(|peer| peer.node.name == name);
-    match placement::freest(&candidates, |name| named(name).map_or(0, |peer| peer.free)).and_then(named) {
+    match placement::place(session, nodes) {
         None => Route::Later,
-        Some(peer) if peer.node == *me => Route::Claim,
-        Some(peer) => Route::Pass(peer.node.clone()),
+        Some(node) if node.name == me => Route::Claim,
+        Some(node) => Route::Pass(&node.name),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ownership::{Fence, Owner};
 
-    fn peer(name: &str, free: u64) -> Peer {
-        let node = NodeId { name: name.to_owned(), epoch: 1 };
-        Peer { node, idle: Duration::ZERO, free, draining: false }
+    fn node(name: &str, free: u32) -> NodeLoad {
+        NodeLoad { name: name.to_owned(), free, takes_new: true }
     }
 
-    fn row(owner: &Peer) -> Row {
-        Row { owner: Some(owner.node.clone()), fence: 1, version: 1 }
+    fn owned_by(node: &str, age: Duration) -> Found {
+        Found::Row { owner: Owner { node: node.to_owned(), fence: Fence(1) }, row_age: Some(age) }
     }
+
+    const NOW: Duration = Duration::ZERO;
 
     #[test]
     fn a_call_goes_to_the_owner_and_no_further() {
-        let terms = Terms::new(Duration::from_secs(5), Duration::from_secs(1));
-        let peers = [peer("a", 1), peer("b", 9), peer("c", 9)];
-        let [a, b, _] = &peers;
-        let to_b = route(&a.node, "s", Some(&row(b)), &peers, false, &terms);
-        assert_eq!(to_b, Route::Pass(b.node.clone()));
-        assert_eq!(route(&a.node, "s", Some(&row(b)), &peers, true, &terms), Route::Later);
-        assert_eq!(route(&b.node, "s", Some(&row(b)), &peers, true, &terms), Route::Claim);
+        let (terms, nodes, of_b) = (Terms::default(), [node("a", 1), node("b", 0)], owned_by("b", NOW));
+        assert_eq!(route("a", 1, &of_b, &nodes, false, terms), Route::Pass("b"));
+        assert_eq!(route("a", 1, &of_b, &nodes, true, terms), Route::Later);
+        assert_eq!(route("b", 1, &of_b, &nodes, true, terms), Route::Claim);
     }
 
     #[test]
-    fn a_session_without_owner_goes_to_the_freest_that_is_not_draining() {
-        let terms = Terms::new(Duration::from_secs(5), Duration::from_secs(1));
-        let mut peers = [peer("a", 1), peer("b", 9), peer("c", 3)];
-        let me = peers[0].node.clone();
-        assert_eq!(route(&me, "s", None, &peers, false, &terms), Route::Pass(peers[1].node.clone()));
-        assert_eq!(route(&me, "s", None, &peers, true, &terms), Route::Claim);
-        peers[1].draining = true;
-        peers[2].idle = terms.takeover;
-        assert_eq!(route(&me, "s", None, &peers, false, &terms), Route::Claim);
-        peers[0].draining = true;
-        assert_eq!(route(&me, "s", None, &peers, false, &terms), Route::Later);
+    fn a_session_without_owner_goes_to_the_freest_that_takes_new_ones() {
+        let (terms, mut nodes) = (Terms::default(), [node("a", 1), node("b", 9)]);
+        assert_eq!(route("a", 1, &Found::Nobody, &nodes, false, terms), Route::Pass("b"));
+        assert_eq!(route("a", 1, &Found::Nobody, &nodes, true, terms), Route::Claim);
+        nodes[1].takes_new = false;
+        assert_eq!(route("a", 1, &Found::Nobody, &nodes, false, terms), Route::Claim);
+        assert_eq!(route("b", 1, &Found::Nobody, &nodes, true, terms), Route::Later);
+        nodes[0].takes_new = false;
+        assert_eq!(route("a", 1, &Found::Nobody, &nodes, false, terms), Route::Later);
     }
 
     #[test]
-    fn a_dead_owner_is_replaced() {
-        let terms = Terms::new(Duration::from_secs(5), Duration::from_secs(1));
-        let mut peers = [peer("a", 1), peer("b", 0)];
-        let row = row(&peers[1]);
-        peers[1].idle = terms.takeover + Duration::from_millis(1);
-        assert_eq!(route(&peers[0].node.clone(), "s", Some(&row), &peers, false, &terms), Route::Claim);
+    fn the_session_of_a_dead_owner_is_placed_again() {
+        let (terms, nodes) = (Terms::default(), [node("a", 1)]);
+        let dead = owned_by("b", terms.takeover_after() + Duration::from_millis(1));
+        assert_eq!(route("a", 1, &dead, &nodes, false, terms), Route::Claim);
+        let alive = owned_by("b", terms.takeover_after());
+        assert_eq!(route("a", 1, &alive, &nodes, false, terms), Route::Pass("b"));
     }
 }
