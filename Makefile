@@ -27,6 +27,7 @@ down: ## stop what `make up` started; files and images stay
 test: agents ## all tests: the contract of the runner images, unit tests, and end-to-end tests with a real engine
 	deploy/setup $(FOR_TESTS)
 	tests/clients/install
+	tests/shared-store/install
 	runner-images/check python typescript sh claude-code opencode
 	deploy/build >/dev/null
 	cargo test --locked --workspace
@@ -45,6 +46,7 @@ advisories: ## known vulnerabilities of the crates in Cargo.lock, fetched from g
 e2e: agents ## only the tests that use the daemon like a client
 	deploy/setup $(FOR_TESTS)
 	tests/clients/install
+	tests/shared-store/install
 	deploy/build >/dev/null
 	cargo test --locked --package paddock-daemon --test '*'
 

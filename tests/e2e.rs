@@ -139,6 +139,8 @@ mod services;
 mod sessions;
 #[path = "e2e/setup.rs"]
 mod setup;
+#[path = "e2e/shared_store.rs"]
+mod shared_store;
 #[path = "e2e/shipped.rs"]
 mod shipped;
 #[path = "e2e/snapshots.rs"]

@@ -16,6 +16,7 @@ mod http;
 mod image;
 mod log;
 mod private;
+mod shared_store;
 mod store;
 
 use std::time::Duration;
@@ -32,6 +33,7 @@ pub(crate) use http::{Answer, Opened, Request, events};
 pub(crate) use image::Image;
 pub(crate) use log::{Log, field};
 pub(crate) use private::PrivateEngine;
+pub(crate) use shared_store::{Kind as ServerKind, SharedServers};
 pub(crate) use store::{Cleared, Store};
 
 /// Every tool, in the order of the listing.

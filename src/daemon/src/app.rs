@@ -26,7 +26,7 @@ pub use self::error::AppError;
 #[cfg(test)]
 pub(crate) use self::settings::session_bounds;
 pub use self::settings::{engine_host, pool};
-pub(crate) use self::settings::{mounts, store_options};
+pub(crate) use self::settings::{ledger, mounts, store_options};
 use crate::api::{Ending, LocalServer, Server, ServerTls, Socket, SocketKind};
 use crate::audit::AuditLog;
 use crate::config::Config;
@@ -45,7 +45,7 @@ use crate::session::{LostFiles, Sessions};
 use crate::sign::Signer;
 use crate::signals::Signals;
 use crate::stand_in_port;
-use crate::store::Store;
+use crate::store::{Store, StoreError};
 use crate::tenants::Tenants;
 use crate::tools::{MessageShares, ReadPermits, TaskPermits, ToolSets, Tools};
 
@@ -137,6 +137,11 @@ impl App {
     async fn open(config: &Config, metrics: Metrics, port: Port) -> Result<Self, AppError> {
         let store = Arc::new(Store::open(&config.store.root, settings::store_options(config))?);
         store.count(metrics.clone());
+        if let Some(shared) = settings::ledger(config, &store.owner) {
+            let ledger = paddock_ledger::Ledger::open(shared).await.map_err(StoreError::Ledger)?;
+            info!(node = ledger.node().name, "the store is one of many machines");
+            store.share(ledger);
+        }
         let tls = config.http.tls.clone();
         let tls = tls.map(|files| ServerTls::open(files, metrics.clone())).transpose()?;
         let auth = &config.auth;
@@ -364,6 +369,11 @@ impl ServingApp {
         let audit = services.audit.clone();
         let _ = tokio::task::spawn_blocking(move || audit.close()).await;
         services.store.close().await;
+        if let Some(ledger) = services.store.ledger()
+            && let Err(error) = ledger.leave().await
+        {
+            warn!(%error, "other machines wait for the end of this lease before they take its sessions");
+        }
         info!("stopped");
     }
 }

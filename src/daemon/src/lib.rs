@@ -51,6 +51,7 @@
 //! | path | what is there |
 //! |---|---|
 //! | `src/proto` | the messages between daemon and agent: frames, checked paths, the multiplexer; no I/O |
+//! | `src/ledger` | who owns which session and what it holds, where many machines share a store: PostgreSQL and S3; its rules are pure |
 //! | `src/fuzz` | the harness that fuzzes every parser, on stable Rust; only tests use it |
 //! | `src/agent` | the program in the container: PID 1, jobs, changes in `/data`, policies of files and of programs, warm parts, the bridge |
 //! | [`engine`] | the client of the Docker Engine API, one file for each resource; only this module talks to Docker |
@@ -159,6 +160,7 @@
 //! | the agent cannot be reached, but the container runs | the daemon pauses the container, the Engine archives `/data`, complete files are saved, and the container is removed |
 //! | the store's disk is full | the answer says so and has the output; the container keeps the files, and the next call saves them; if the container has to go before, the daemon tries once more |
 //! | the store's file system becomes read-only or fails | the same; `/ready` and `/health` report it until a write succeeds again, which the daemon tries every second |
+//! | PostgreSQL or S3 of a store of many machines | calls that save something, or begin with a session, get `store_unavailable`; containers keep what could not be saved, and the next call saves it; once this machine's lease is over it answers for no session until it has asked for it again |
 //! | the engine dies, or answers no ping | calls that need a new container are refused, files are served, runs on a direct carrier continue; idle containers are removed when the engine is back |
 //! | this daemon, by a signal | running programs may finish, or a second signal ends them; all files are saved, all containers removed, workspaces kept |
 //! | this daemon, by `kill -9` | the programs continue; the next daemon takes over what it finds |

@@ -107,6 +107,7 @@ impl From<StoreError> for AppError {
             | StoreError::Unwritable(_)
             | StoreError::Pending(_)
             | StoreError::Gone
+            | StoreError::Ledger(_)
             | StoreError::Io { .. } => Self::Store(error),
         }
     }

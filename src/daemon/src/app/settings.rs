@@ -5,12 +5,14 @@
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use paddock_ledger::{LedgerConfig, Node, Terms};
 use tokio::net::TcpListener;
 
 use super::error::AppError;
 use crate::api::{ApiConfig, ServerTls};
-use crate::config::{Config, DropSettings, MountSettings, UrlStyle};
+use crate::config::{Config, DropSettings, MountSettings, SharedStoreSettings, UrlStyle};
 use crate::egress::CaBundle;
 use crate::engine::{EngineHost, HostError};
 use crate::execution::ExecutionBounds;
@@ -23,6 +25,9 @@ use crate::sign::LinkTerms;
 use crate::store::{Amount, Options, Quota};
 use crate::tenants::Tenants;
 use crate::tools::ToolLimits;
+
+/// How long a content in S3 that no file names is kept.
+const CONTENT_GRACE: Duration = Duration::from_secs(24 * 3600);
 
 /// The address of the engine, and how to connect to it.
 ///
@@ -60,6 +65,19 @@ pub fn pool(config: &Config, owner: String, key: [u8; 32]) -> PoolConfig {
         rescue: None,
         metrics: Metrics::default(),
     }
+}
+
+/// The ledger of a store of many machines, for a node whose store on disk has this id.
+pub(crate) fn ledger(config: &Config, id: &str) -> Option<LedgerConfig> {
+    let SharedStoreSettings { url, objects } = config.store.shared.clone()?;
+    let node = Node { name: node_name(), id: id.to_owned(), address: String::new() };
+    let (terms, grace) = (Terms::default(), CONTENT_GRACE);
+    Some(LedgerConfig { url, objects, node, terms, grace })
+}
+
+/// The name of this node: that of its host.
+fn node_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// The folders of the host that containers have. Only an engine on a Unix socket is on this host.

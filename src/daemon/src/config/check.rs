@@ -16,6 +16,7 @@ mod packages;
 mod ports;
 mod runners;
 mod services;
+mod shared_store;
 mod tasks;
 
 use url::Url;
@@ -164,12 +165,13 @@ impl<'a> Checker<'a> {
 
     fn store(
         &self,
-        StoreTable { root, max_bytes, max_files }: StoreTable,
+        StoreTable { root, url, objects, credentials, max_bytes, max_files }: StoreTable,
     ) -> Result<StoreSettings, ConfigError> {
         let max_bytes = self.size("store.max_bytes", max_bytes, MIB..=PIB)?;
         let max_files = self.within("store.max_files", max_files, 64..=MAX_FILES)?;
         let is_named = !root.is_empty();
-        Ok(StoreSettings { root: self.root(&root)?, is_named, max_bytes, max_files })
+        let shared = self.shared_store(&url, &objects, &credentials)?;
+        Ok(StoreSettings { root: self.root(&root)?, is_named, shared, max_bytes, max_files })
     }
 
     fn root(&self, given: &str) -> Result<PathBuf, ConfigError> {

@@ -15,8 +15,8 @@ mod address;
 pub(super) use self::address::{TAKES_ADDR, parse_addr};
 
 /// The keys whose values are never shown.
-pub(super) const SECRETS: [&str; 4] =
-    ["auth.token", "files.secret", "files.previous_secrets", "egress.upstream_proxy"];
+pub(super) const SECRETS: [&str; 5] =
+    ["auth.token", "store.url", "files.secret", "files.previous_secrets", "egress.upstream_proxy"];
 
 /// An environment variable that sets a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -35,8 +35,9 @@ pub(crate) use self::types::reachable;
 pub use self::types::{
     AgentSettings, AuditSettings, AuthSettings, Config, DropSettings, EngineSettings, FilesSettings,
     HttpSettings, KeptWorkspaces, LimitsSettings, LogFormat, LogLevel, LogSettings, McpSettings,
-    MountSettings, PortsSettings, PublicUrl, RunnerSettings, SessionsSettings, ShutdownSettings,
-    StoreSettings, TaskSettings, TelemetrySettings, TimeoutsSettings, TlsFiles, ToolSet, UrlStyle, WhenFull,
+    MountSettings, PortsSettings, PublicUrl, RunnerSettings, SessionsSettings, SharedStoreSettings,
+    ShutdownSettings, StoreSettings, TaskSettings, TelemetrySettings, TimeoutsSettings, TlsFiles, ToolSet,
+    UrlStyle, WhenFull,
 };
 pub use self::value::Secret;
 pub(crate) use self::value::Size;

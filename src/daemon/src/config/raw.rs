@@ -83,6 +83,9 @@ pub(super) struct AuditTable {
 #[serde(deny_unknown_fields, expecting = "a table")]
 pub(super) struct StoreTable {
     pub(super) root: String,
+    pub(super) url: Secret,
+    pub(super) objects: String,
+    pub(super) credentials: String,
     pub(super) max_bytes: Size,
     pub(super) max_files: u64,
 }

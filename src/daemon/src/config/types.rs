@@ -10,7 +10,9 @@ mod work;
 use std::collections::BTreeMap;
 
 pub use self::containers::{AgentSettings, EngineSettings, LimitsSettings, RunnerSettings};
-pub use self::files::{DropSettings, FilesSettings, MountSettings, StoreSettings, UrlStyle};
+pub use self::files::{
+    DropSettings, FilesSettings, MountSettings, SharedStoreSettings, StoreSettings, UrlStyle,
+};
 pub(super) use self::listeners::MetricsSettings;
 pub(crate) use self::listeners::reachable;
 pub use self::listeners::{

@@ -25,6 +25,7 @@ mod mounts;
 mod packages;
 mod print;
 mod runc;
+mod shared_store;
 mod shared_with_host;
 mod snapshots;
 mod store;
@@ -138,6 +139,7 @@ async fn examine(
         Ok(Ok(facts)) => store::judge(&facts),
         Ok(Err(_)) | Err(_) => silent_store(config),
     });
+    printer.print(stop.run_until_cancelled(shared_store::examine(config)).await?);
     printer.print(stop.run_until_cancelled(mounts::examine(config)).await?);
     let (asked, reached) = stop.run_until_cancelled(engine::look(config)).await?;
     let mut judged = engine::judge(&asked);

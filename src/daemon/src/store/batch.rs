@@ -17,6 +17,7 @@ use paddock_proto::limits::PAGE;
 use paddock_proto::message::{Entry, EntryKind};
 
 use super::record::{JournalOp, JournalRecord};
+use super::remote::Wanted;
 use super::staged::StagedFile;
 use super::usage::{Amount, QuotaClaim, SESSION_ENTRIES};
 use super::{Bound, Manifest, Space, StoreError, blocking};
@@ -262,11 +263,11 @@ impl Batch {
     /// # Errors
     /// [`StoreError::Gone`], [`StoreError::Quota`], [`StoreError::Full`] and [`StoreError::Unwritable`]:
     /// nothing has changed. [`StoreError::Pending`]: the changes are durable, and will be applied once the
-    /// file system allows it.
+    /// file system allows it. [`StoreError::Ledger`]: as that error says.
     pub async fn commit(mut self) -> Result<Vec<Entry>, StoreError> {
         self.discard();
         if self.changes.is_empty() {
-            return Ok(Vec::new());
+            return self.space.clone().confirm().await.map(|()| Vec::new());
         }
         let lock = self.space.lock().await;
         let commits = self.space.shared.commits.clone();
@@ -285,6 +286,7 @@ impl Batch {
         }
         let (space, shared) = (self.space.clone(), self.space.shared.clone());
         space.ready()?;
+        space.secure(Wanted::Made)?;
         let after = self.plan()?;
         self.seal()?;
 
@@ -295,7 +297,8 @@ impl Batch {
         let record =
             Arc::new(JournalRecord { owner: space.owner.clone(), session: space.session.clone(), ops, blob });
         let _disk = shared.claim_disk(bytes, inodes, frees)?;
-        let pin = shared.journal.append(&record, staged)?;
+        space.publish(&record, &staged, &after)?;
+        let pin = shared.journal.append(&record, staged).map_err(|error| space.lost_here(error))?;
         tracing::debug!(bytes, inodes, "journalled");
         space.apply(record, pin, after)?;
         Ok(put)

@@ -48,6 +48,9 @@ pub enum StoreError {
     /// The session's files were removed for good while the caller had this handle.
     #[error("the files of this session were deleted meanwhile; call again to begin anew")]
     Gone,
+    /// The servers of a store of many machines, or another node, are in the way.
+    #[error("{0}")]
+    Ledger(#[source] paddock_ledger::LedgerError),
     /// Any other error of the file system.
     #[error("{what}: {source}")]
     Io {
@@ -129,6 +132,7 @@ impl StoreError {
             | Self::Quota { .. }
             | Self::Unwritable(_)
             | Self::Pending(_)
+            | Self::Ledger(_)
             | Self::Gone) => other,
         }
     }

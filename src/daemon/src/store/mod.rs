@@ -21,6 +21,7 @@
 //!      session.json    its owner and id, and whether it was closed; its mtime is the time of last use
 //!      files/…         directories and regular files of /data
 //!      links           symbolic links of /data, as data
+//!      shared          the ledger has or had the session, in a store of many machines
 //!      logs/…          output of runs that was too long for an answer
 //!      executions/…    the output of executions, a description of each, and what tasks changed
 //! ```
@@ -48,6 +49,11 @@
 //! [`Store::is_writable`] is false until a write succeeds again. Logs and times of last use are only as
 //! durable as the file system makes them.
 //!
+//! # Many machines
+//!
+//! With [`Store::share`] the truth is in PostgreSQL and S3, and all of this is a cache and a journal before
+//! it: see the module `remote`.
+//!
 //! # Bounds
 //!
 //! [`Quota`] bounds one file and one session, [`Options::total`] the bytes and entries of all sessions,
@@ -72,6 +78,7 @@ mod log;
 mod manifest;
 mod open;
 mod record;
+mod remote;
 mod replace;
 mod replay;
 mod restored;
@@ -114,6 +121,7 @@ pub(crate) use restored::is_vacant;
 pub(crate) use snapshot::{Snapshot, scratch};
 
 use crate::id::{from_hex, hex, random_hex};
+use remote::Wanted;
 use replace::replace;
 use shared::SharedState;
 pub use usage::Amount;
@@ -194,6 +202,7 @@ impl Store {
             unapplied: Mutex::new(unapplied),
             stuck: Mutex::new(false),
             writable: Writable::default(),
+            remote: std::sync::OnceLock::new(),
             _lock: lock,
         });
         let threads = checkpoint::start(&shared)?;
@@ -254,7 +263,7 @@ impl Store {
     /// # Errors
     /// An error of the file system.
     pub async fn space(self: &Arc<Self>, owner: &str, session: &str) -> Result<Arc<Space>, StoreError> {
-        Ok(self.loaded(owner, session).await?.0)
+        Ok(self.loaded(owner, session, Wanted::Made).await?.0)
     }
 
     /// The space of one session if something is stored for it; makes nothing.
@@ -266,7 +275,7 @@ impl Store {
         owner: &str,
         session: &str,
     ) -> Result<Option<Arc<Space>>, StoreError> {
-        let (space, _lock) = self.loaded(owner, session).await?;
+        let (space, _lock) = self.loaded(owner, session, Wanted::Existing).await?;
         Ok(space.is_stored().then_some(space))
     }
 
@@ -277,7 +286,7 @@ impl Store {
     /// # Errors
     /// An error of the file system.
     pub async fn forget(self: &Arc<Self>, owner: &str, session: &str) -> Result<bool, StoreError> {
-        let (space, lock) = self.loaded(owner, session).await?;
+        let (space, lock) = self.loaded(owner, session, Wanted::Existing).await?;
         let permit = self.shared.commits.clone().acquire_owned().await;
         let forgotten = blocking(move || {
             let _bounds = (lock, permit);
@@ -336,11 +345,13 @@ impl Store {
         tracing::debug!(freed = matches!(freed, Ok(true)), "the store is closed");
     }
 
-    /// A space that agrees with the disk, and its lock for changes.
+    /// A space that agrees with the disk, and the disk with the ledger if there is one, and its lock for
+    /// changes.
     async fn loaded(
         &self,
         owner: &str,
         session: &str,
+        wanted: Wanted,
     ) -> Result<(Arc<Space>, OwnedMutexGuard<()>), StoreError> {
         loop {
             let space = self.shared.space(owner, session);
@@ -350,7 +361,12 @@ impl Store {
             }
             let (loaded, lock) = {
                 let space = space.clone();
-                blocking(move || space.ready().map(|()| (space, lock))).await?
+                let work = move || {
+                    space.ready()?;
+                    space.secure(wanted)?;
+                    Ok((space, lock))
+                };
+                blocking(work).await?
             };
             return Ok((loaded, lock));
         }

@@ -12,6 +12,7 @@ use paddock_proto::RelPath;
 use rustix::fs::{FlockOperation, Mode, OFlags, ResolveFlags, flock};
 
 use super::execution_files::{self, DIFF};
+use super::remote::Wanted;
 use super::{Space, Store, session_json};
 
 /// A file that the store keeps for a session.
@@ -26,12 +27,14 @@ pub enum SavedFile<'a> {
 }
 
 impl Store {
-    /// Opens a file of a session for reading, with its metadata. The session is not loaded. It may block.
+    /// Opens a file of a session for reading, with its metadata. Where there is one machine,
+    /// the session is not loaded. It may block.
     ///
     /// # Errors
     /// What the file system says; `NotFound` also for anything that is no regular file.
     pub fn open_file(&self, owner: &str, session: &str, file: SavedFile<'_>) -> io::Result<(File, Metadata)> {
         let dir = self.session_dir(owner, session);
+        self.bring_for_reader(owner, session)?;
         match file {
             SavedFile::Data(path) => {
                 open_beneath(&dir.join("files"), path.as_bytes()).inspect(|_| session_json::touch(&dir))
@@ -41,6 +44,23 @@ impl Store {
                 open_beneath(&dir.join(execution_files::FOLDER), format!("{id}.{DIFF}").as_bytes())
             }
         }
+    }
+}
+
+impl Store {
+    /// In a store of many machines, a reader gets only what this node owns and has.
+    fn bring_for_reader(&self, owner: &str, session: &str) -> io::Result<()> {
+        if self.ledger().is_none() {
+            return Ok(());
+        }
+        let space = self.shared.space(owner, session);
+        if space.check_hold().is_ok() {
+            return Ok(());
+        }
+        let _lock = space.lock_blocking();
+        let is_there =
+            space.ready().and_then(|()| space.secure(Wanted::Existing)).map_err(io::Error::other)?;
+        if is_there { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
     }
 }
 

@@ -7,12 +7,13 @@
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use tokio::sync::Semaphore;
 
 use super::journal::{Journal, JournalPin};
 use super::record::JournalRecord;
+use super::remote::Remote;
 use super::replay::Unapplied;
 use super::usage::{DiskClaim, Usage};
 use super::writable::Writable;
@@ -38,6 +39,8 @@ pub(super) struct SharedState {
     pub(super) stuck: Mutex<bool>,
     /// Whether the file system accepts writes.
     pub(super) writable: Writable,
+    /// The ledger, in a store of many machines.
+    pub(super) remote: OnceLock<Remote>,
     pub(super) _lock: File,
 }
 
@@ -126,7 +129,16 @@ impl SharedState {
         error
     }
 
-    pub(super) fn stored(&self) -> Result<Vec<StoredSession>, StoreError> {
+    /// All sessions of this node.
+    pub(super) fn stored(self: &Arc<Self>) -> Result<Vec<StoredSession>, StoreError> {
+        let here = self.stored_here()?;
+        match self.remote.get() {
+            Some(remote) => remote.sessions(self, here),
+            None => Ok(here),
+        }
+    }
+
+    fn stored_here(&self) -> Result<Vec<StoredSession>, StoreError> {
         let what = || format!("cannot list the sessions in {}", self.root.display());
         let mut all = Vec::new();
         for found in fs::read_dir(&self.root).map_err(StoreError::io(what()))? {

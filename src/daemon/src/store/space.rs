@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +16,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::journal::JournalPin;
 use super::record::{JournalOp, JournalRecord};
+use super::remote::{Hold, Wanted};
 use super::session_json::{self, SessionJson};
 use super::shared::SharedState;
 use super::usage::{Amount, SESSION_ENTRIES};
@@ -38,6 +39,8 @@ pub struct Space {
     /// Bytes of its logs that were counted.
     logs: Mutex<u64>,
     manifest: Mutex<Manifest>,
+    /// What this node has of it, in a store of many machines.
+    pub(super) hold: Mutex<Hold>,
 }
 
 impl Space {
@@ -53,6 +56,7 @@ impl Space {
             closed: Mutex::new(false),
             logs: Mutex::new(0),
             manifest: Mutex::new(Manifest::default()),
+            hold: Mutex::default(),
             hash,
             shared,
         }
@@ -80,18 +84,7 @@ impl Space {
         if self.loaded.load(Ordering::Acquire) && !settled {
             return Ok(());
         }
-        let about = session_json::read(&self.dir)
-            .map_err(StoreError::io(format!("cannot read session.json of {}", self.dir.display())))?;
-        let mut manifest = Manifest::after(&self.locked());
-        let is_there = about.is_some();
-        if let Some((about, _)) = about {
-            *self.closed() = about.closed;
-            let what = || format!("cannot read the files of a session in {}", self.dir.display());
-            walk(&self.files(), None, &mut manifest).map_err(StoreError::io(what()))?;
-            for (path, target) in links::read(&self.dir).map_err(StoreError::io(what()))? {
-                manifest.put(Entry { path, kind: EntryKind::Link(target), mode: 0o777, mtime_ns: 0 });
-            }
-        }
+        let (is_there, manifest) = self.read_disk()?;
         if self.loaded.load(Ordering::Acquire) {
             self.replace(manifest);
             if is_there {
@@ -108,6 +101,57 @@ impl Space {
             self.loaded.store(true, Ordering::Release);
         }
         Ok(())
+    }
+
+    /// What is on the disk, and whether anything is.
+    fn read_disk(&self) -> Result<(bool, Manifest), StoreError> {
+        let about = session_json::read(&self.dir)
+            .map_err(StoreError::io(format!("cannot read session.json of {}", self.dir.display())))?;
+        let mut manifest = Manifest::after(&self.locked());
+        let is_there = about.is_some();
+        if let Some((about, _)) = about {
+            *self.closed() = about.closed;
+            let what = || format!("cannot read the files of a session in {}", self.dir.display());
+            walk(&self.files(), None, &mut manifest).map_err(StoreError::io(what()))?;
+            for (path, target) in links::read(&self.dir).map_err(StoreError::io(what()))? {
+                manifest.put(Entry { path, kind: EntryKind::Link(target), mode: 0o777, mtime_ns: 0 });
+            }
+        }
+        Ok((is_there, manifest))
+    }
+
+    /// Makes the manifest agree with the disk after the disk was changed past it. The caller has the lock,
+    /// and the session is loaded.
+    pub(super) fn reload(&self) -> Result<(), StoreError> {
+        let (is_there, manifest) = self.read_disk()?;
+        self.replace(manifest);
+        if is_there {
+            self.count_session();
+        } else {
+            self.uncount();
+        }
+        Ok(())
+    }
+
+    /// The session and its logs do not count any more.
+    fn uncount(&self) {
+        let of_session = if self.counted.swap(false, Ordering::AcqRel) { SESSION_ENTRIES } else { 0 };
+        let beside = Amount { bytes: std::mem::take(&mut *self.logs()), entries: of_session };
+        self.shared.usage.changed(&self.owner, beside, Amount::default());
+    }
+
+    /// Whether this node may still answer for the session; where that is open, it asks.
+    pub(super) async fn confirm(self: Arc<Self>) -> Result<(), StoreError> {
+        if self.check_hold().is_ok() {
+            return Ok(());
+        }
+        let lock = self.lock().await;
+        super::blocking(move || {
+            let _lock = lock;
+            self.ready()?;
+            self.secure(Wanted::Made).map(drop)
+        })
+        .await
     }
 
     /// Applies a durable record; `after` is the manifest that it leads to. The caller has the lock.
@@ -130,6 +174,7 @@ impl Space {
         self.replace(after);
         if self.is_stored() {
             self.count_session();
+            self.mark_cache();
         }
         if new && *self.closed() {
             self.keep_closed(true);
@@ -187,6 +232,7 @@ impl Space {
         if !self.is_stored() {
             return Ok(false);
         }
+        self.forget_remote()?;
         let mut logs = self.logs();
         let record = Arc::new(JournalRecord {
             owner: self.owner.clone(),
@@ -194,7 +240,8 @@ impl Space {
             ops: vec![JournalOp::Forget],
             blob: Vec::new(),
         });
-        let pin = self.shared.journal.append(&record, Vec::new())?;
+        let append = self.shared.journal.append(&record, Vec::new());
+        let pin = append.map_err(|error| self.lost_here(error))?;
         self.gone.store(true, Ordering::Release);
         let of_session = if self.counted.swap(false, Ordering::AcqRel) { SESSION_ENTRIES } else { 0 };
         let beside = Amount { bytes: std::mem::take(&mut *logs), entries: of_session };
@@ -264,6 +311,11 @@ impl Space {
 
     pub(super) fn files(&self) -> PathBuf {
         self.dir.join("files")
+    }
+
+    /// Where a file of the session is.
+    pub(super) fn disk_path(&self, path: &RelPath) -> PathBuf {
+        self.files().join(std::ffi::OsStr::from_bytes(path.as_bytes()))
     }
 }
 

@@ -16,6 +16,7 @@ mod crash;
 mod full;
 mod kill;
 mod model;
+mod shared;
 
 const TOTAL: Amount = Amount { bytes: 1 << 40, entries: 1 << 40 };
 

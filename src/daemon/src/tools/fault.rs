@@ -70,6 +70,9 @@ codes! {
     /// The session's files, or those of all sessions, would take more than they may, or the store's disk is
     /// full, or it cannot be written, or the audit log cannot (`audit.required`).
     QuotaExceeded = "quota_exceeded",
+    /// The servers of a store of many machines do not answer, or another node has the session: try again
+    /// later.
+    StoreUnavailable = "store_unavailable",
     /// A limit of the token is reached: the answer says which, what is used and, in `retry_after_ms`, when
     /// another try can succeed.
     RateLimited = "rate_limited",
@@ -177,6 +180,7 @@ impl From<StoreError> for Failure {
             | StoreError::Full(_)
             | StoreError::Unwritable(_)
             | StoreError::Pending(_) => Fault::new(Code::QuotaExceeded, error.to_string()).into(),
+            StoreError::Ledger(_) => Fault::new(Code::StoreUnavailable, error.to_string()).into(),
             StoreError::Gone => Fault::new(Code::SessionNotFound, error.to_string()).into(),
             StoreError::InUse(_) | StoreError::Newer { .. } | StoreError::Io { .. } => {
                 tracing::error!(%error, "failed");

@@ -117,6 +117,7 @@ mod tests {
             (Code::MaxSessions, (503, true, true)),
             (Code::QueueFull, (503, true, true)),
             (Code::EngineUnavailable, (503, true, true)),
+            (Code::StoreUnavailable, (503, true, true)),
             (Code::SessionBusy, (409, false, true)),
             (Code::UnknownLanguage, (400, false, true)),
             (Code::QuotaExceeded, (507, false, true)),

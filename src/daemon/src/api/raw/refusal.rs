@@ -74,9 +74,11 @@ pub(in crate::api) fn status_of(code: Code) -> StatusCode {
         Code::NetworkUnavailable | Code::UnsupportedPolicy => StatusCode::FORBIDDEN,
         Code::QuotaExceeded => StatusCode::INSUFFICIENT_STORAGE,
         Code::RateLimited => StatusCode::TOO_MANY_REQUESTS,
-        Code::MaxSessions | Code::QueueFull | Code::EngineUnavailable | Code::PackagesUnavailable => {
-            StatusCode::SERVICE_UNAVAILABLE
-        }
+        Code::MaxSessions
+        | Code::QueueFull
+        | Code::EngineUnavailable
+        | Code::StoreUnavailable
+        | Code::PackagesUnavailable => StatusCode::SERVICE_UNAVAILABLE,
         Code::Lost => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }

@@ -158,6 +158,9 @@ const PERMISSIONS: [&str; 2] = ["http.allow_open", "engine.allow_plain"];
 /// Keys that are set together or not at all.
 const TOGETHER: [&str; 2] = ["http.tls_certificate", "http.tls_key"];
 
+/// Keys of a store of many machines: two together, and one beside them.
+const SHARED_STORE: [&str; 3] = ["store.url", "store.objects", "store.credentials"];
+
 /// A key that does something only beside `audit.file`.
 const OF_AUDIT: &str = "audit.required";
 
@@ -199,6 +202,7 @@ fn every_key_of_the_example_changes_what_the_daemon_sees() {
         .map(|(key, _)| *key)
         .chain(PERMISSIONS)
         .chain(TOGETHER)
+        .chain(SHARED_STORE)
         .chain([OF_AUDIT])
         .map(str::to_owned)
         .collect();
@@ -212,6 +216,20 @@ fn every_key_of_the_example_changes_what_the_daemon_sees() {
     for one in together {
         assert!(error(&one, &[]).contains("TLS needs both files"), "{one}");
     }
+    let shared = |more: &str, env: &[(&str, &str)]| {
+        let text = format!("[store]\nurl = \"postgres://h/d\"\nobjects = \"s3://b/p\"\n{more}");
+        config(&text, env).store.shared
+    };
+    assert_ne!(shared("", &[]), None, "a store of many machines does nothing");
+    assert_ne!(
+        shared("", &[("AWS_ENDPOINT", "http://s3.lan")]),
+        shared("", &[]),
+        "AWS_ENDPOINT does nothing"
+    );
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), "# S3\nAWS_ENDPOINT=http://s3.lan\n").expect("a file");
+    let credentials = format!("credentials = {:?}", file.path());
+    assert_eq!(shared(&credentials, &[]), shared("", &[("AWS_ENDPOINT", "http://s3.lan")]));
     let audited = |more: &str| config(&format!("[audit]\nfile = \"/a\"\n{more}"), &[]);
     assert_ne!(audited("required = true"), audited(""), "{OF_AUDIT} does nothing");
     assert!(error("audit.required = true", &[]).contains("there is no audit log"));

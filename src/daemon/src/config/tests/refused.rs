@@ -102,6 +102,31 @@ fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
              limits.data_inodes is 16384",
         ),
         (
+            "store.url = \"postgres://u:secret@h/d\"",
+            "store.objects (default): is empty, while store.url is set: a store of many machines needs both",
+        ),
+        (
+            "store.objects = \"s3://b\"",
+            "store.url (default): is empty, while store.objects is set: a store of many machines needs both",
+        ),
+        (
+            "store.credentials = \"/etc/aws\"",
+            "store.credentials (/etc/paddock.toml): is set, and store.url is not: a store on disk has none",
+        ),
+        (
+            "store.url = \"mysql://u:secret@h/d\"\nstore.objects = \"s3://b\"",
+            "store.url (/etc/paddock.toml): is no address of a PostgreSQL database: \
+             postgres://user:password@host:port/database",
+        ),
+        (
+            "store.url = \"postgres://u:secret@h/d\"\nstore.objects = \"/b\"",
+            "store.objects (/etc/paddock.toml): is \"/b\", must be s3://bucket/prefix",
+        ),
+        (
+            "store.url = \"env:DATABASE\"\nstore.objects = \"s3://b\"",
+            "store.url (/etc/paddock.toml): names \"DATABASE\", a variable that is not set",
+        ),
+        (
             "files.url_ttl = \"1h\"\nfiles.url_style = \"hashed\"",
             "files.url_ttl (/etc/paddock.toml): is set, but hashed links do not expire: it takes \
              files.url_style = \"signed\"",

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use paddock_ledger::ObjectsConfig;
 use serde::Deserialize;
 
 use crate::config::value::Secret;
@@ -14,10 +15,28 @@ pub struct StoreSettings {
     pub root: PathBuf,
     /// Whether the operator set it; otherwise it is the state directory of this user's daemons.
     pub is_named: bool,
+    /// PostgreSQL and S3, if many machines share what is stored.
+    pub shared: Option<SharedStoreSettings>,
     /// The limit of all sessions' files together, in bytes.
     pub max_bytes: u64,
     /// The limit of their number, with directories and links.
     pub max_files: u64,
+}
+
+/// The servers of a store of many machines.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SharedStoreSettings {
+    /// The address of the database; there can be a password in it.
+    pub url: String,
+    /// Where contents are, with the settings of S3.
+    pub objects: ObjectsConfig,
+}
+
+impl std::fmt::Debug for SharedStoreSettings {
+    /// Without the address of the database.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SharedStoreSettings").field("objects", &self.objects).finish_non_exhaustive()
+    }
 }
 
 /// Signed links and logs of runs.

@@ -7,10 +7,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use super::model::{Numbers, Tree, change, commit, tree};
+use super::shared::World;
 use super::*;
 
 /// The store that the child is to use, and the change at which each worker is to continue.
 const STORE: &str = "PADDOCK_TEST_STORE";
+/// The ledger that it is to use, if any.
+const LEDGER: &str = "PADDOCK_TEST_LEDGER";
 /// The number of kills, if it is set.
 const KILLS: &str = "PADDOCK_KILLS";
 const WORKERS: usize = 3;
@@ -21,7 +24,8 @@ const WORKERS: usize = 3;
 async fn child() {
     let Ok(given) = std::env::var(STORE) else { return };
     let (root, begin) = given.split_once('|').unwrap();
-    let store = Arc::new(Store::open(Path::new(root), OPTIONS).unwrap());
+    let world = std::env::var(LEDGER).ok().map(|words| World::of_words(&words));
+    let store = open(Path::new(root), world.as_ref()).await;
     for (worker, begin) in begin.split(',').enumerate() {
         let (store, begin) = (store.clone(), begin.parse::<u64>().unwrap());
         tokio::spawn(async move {
@@ -52,9 +56,26 @@ impl Drop for Killed {
     }
 }
 
+/// The store on disk, or that of a ledger.
+async fn open(root: &Path, world: Option<&World>) -> Arc<Store> {
+    match world {
+        Some(world) => world.store(root, "a").await,
+        None => Arc::new(Store::open(root, OPTIONS).unwrap()),
+    }
+}
+
 #[tokio::test]
 async fn every_change_that_a_killed_process_acknowledged_is_there() {
-    let kills: u64 = std::env::var(KILLS).map_or(30, |kills| kills.parse().expect("a number"));
+    kill_again_and_again(30, None).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_change_that_a_killed_process_acknowledged_is_in_the_ledger() {
+    kill_again_and_again(10, Some(World::new())).await;
+}
+
+async fn kill_again_and_again(usually: u64, ledger: Option<World>) {
+    let kills: u64 = std::env::var(KILLS).map_or(usually, |kills| kills.parse().expect("a number"));
     let root = TempDir::new_in(MEMORY).unwrap();
     let mut next = [0u64; WORKERS];
     let mut worlds = [(); WORKERS].map(|()| Tree::new());
@@ -65,6 +86,7 @@ async fn every_change_that_a_killed_process_acknowledged_is_there() {
         let child = Command::new(std::env::current_exe().unwrap())
             .args(["store::tests::kill::child", "--exact", "--ignored", "--nocapture", "--test-threads=1"])
             .env(STORE, format!("{}|{begin}", root.path().display()))
+            .envs(ledger.as_ref().map(|ledger| (LEDGER, ledger.in_words())))
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn();
@@ -85,14 +107,15 @@ async fn every_change_that_a_killed_process_acknowledged_is_there() {
         if kill % 5 != 0 {
             while !take(lines.next().expect("the child speaks before it ends").unwrap()) {}
         }
-        std::thread::sleep(Duration::from_micros(numbers.below(40_000)));
+        let longest = if ledger.is_some() { 400_000 } else { 40_000 };
+        std::thread::sleep(Duration::from_micros(numbers.below(longest)));
         child.0.kill().unwrap();
         for line in lines.map_while(Result::ok) {
             take(line);
         }
         child.0.wait().unwrap();
 
-        let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
+        let store = open(root.path(), ledger.as_ref()).await;
         for worker in 0..WORKERS {
             let said = acks.get(&(worker as u64));
             while said.is_some_and(|said| next[worker] <= *said) {

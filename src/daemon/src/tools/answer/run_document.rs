@@ -1,5 +1,6 @@
 //! The document of a run's answer: one for every reader.
 
+use paddock_ledger::LedgerError;
 use paddock_proto::message::Limit;
 use serde_json::{Map, Value, json};
 
@@ -30,13 +31,16 @@ pub(in crate::tools) fn status(report: &RunReport) -> &'static str {
 /// Marks the document of a run whose files could not be saved as a failure, whatever the program said itself.
 pub(in crate::tools) fn put_unsaved(document: &mut Map<String, Value>, unsaved: Unsaved) {
     let fate = match &unsaved.error {
-        StoreError::Pending(_) => "The program ran.".to_owned(),
+        StoreError::Pending(_) | StoreError::Ledger(LedgerError::Unsettled(_)) => {
+            "The program ran.".to_owned()
+        }
         StoreError::InUse(_)
         | StoreError::Newer { .. }
         | StoreError::Full(_)
         | StoreError::Quota { .. }
         | StoreError::Unwritable(_)
         | StoreError::Gone
+        | StoreError::Ledger(_)
         | StoreError::Io { .. } => {
             let fate = unsaved.fate();
             format!("The program ran, but the files that it made or changed are not saved; {fate}.")
