@@ -31,6 +31,8 @@ mod client;
 mod clients;
 #[path = "e2e/cluster.rs"]
 mod cluster;
+#[path = "e2e/cluster_store.rs"]
+mod cluster_store;
 #[path = "e2e/container.rs"]
 mod container;
 #[path = "e2e/crash.rs"]

@@ -167,7 +167,7 @@ impl App {
         let scraped = listen(config.metrics.addr, "metrics.addr").await?;
         let ports = listen(config.ports.addr, "ports.addr").await?;
         let peers = listen(config.cluster.as_ref().map(|cluster| cluster.addr), "cluster.addr").await?;
-        let cluster = cluster::open(config, &metrics).await?;
+        let cluster = cluster::open(config, &store, &metrics).await?;
         let bound = http.local_addr().map_err(|error| cannot_listen(config.http.addr, "http.addr", error))?;
         let url = config.http.base_url(bound);
         let lost = LostFiles::open(&store, &settings::session_bounds(config, tenants.clone()))?;
@@ -233,6 +233,10 @@ impl App {
         let bounds = config.ports.bounds.clone();
         let forwarder =
             PortForwarder::new(sessions.clone(), links, &url, bounds, tenants.clone(), stopping.clone());
+        if let Some(ledger) = store.ledger() {
+            let sessions = Arc::downgrade(&sessions);
+            tokio::spawn(cluster::end_with_lease(ledger.clone(), sessions, stopping.clone()));
+        }
         let entries = config.limits.data_inodes.into();
         let drops = Drops::new(settings::drop_roots(config)?, entries);
         let services = Arc::new(Services {

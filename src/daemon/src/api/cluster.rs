@@ -29,7 +29,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use super::accept;
 use super::answer::RequestAccess;
@@ -49,7 +49,8 @@ use crate::cluster::pass::{NOT_HERE, TOOK};
 use crate::cluster::wire::{PassedBody, tune};
 use crate::cluster::{Came, Cluster, ClusterFault, Location, NODE, OwnLoad, Target, now_ms};
 use crate::ports::{PortPath, PortTarget};
-use crate::session::SessionId;
+use crate::services::Services;
+use crate::session::{SessionId, Sessions, TurnKind};
 
 /// Connections of peers at one time: each carries one request.
 const CONNECTIONS: usize = 4096;
@@ -312,7 +313,7 @@ impl Server {
             (&Method::POST, "/drain") => {
                 if !cluster.is_draining() {
                     cluster.set_draining(true);
-                    tokio::spawn(hand_over(cluster.clone(), self.tools.services.stopping.clone()));
+                    tokio::spawn(hand_over(cluster.clone(), self.tools.services.clone()));
                 }
             }
             (&Method::POST, "/resume") => cluster.set_draining(false),
@@ -348,18 +349,52 @@ pub(super) async fn link_at(
 }
 
 /// Hands sessions over for as long as this node drains and has any.
-async fn hand_over(cluster: Arc<Cluster>, stop: CancellationToken) {
+async fn hand_over(cluster: Arc<Cluster>, services: Arc<Services>) {
     while cluster.is_draining() {
-        match cluster.hand_over().await {
-            Ok(0) => return,
+        match hand_over_once(&cluster, &services.sessions).await {
+            Ok(0) => {
+                info!("every session was handed over");
+                return;
+            }
             Ok(_) => {}
             Err(fault) => warn!(%fault, "sessions cannot be handed over now"),
         }
         tokio::select! {
             () = tokio::time::sleep(HAND_OVER) => {}
-            () = stop.cancelled() => return,
+            () = services.stopping.cancelled() => return,
         }
     }
+}
+
+/// Gives every session away that no call is in; returns how many stay. A session is given while no call can
+/// be in it, and loses its containers afterwards.
+async fn hand_over_once(cluster: &Cluster, sessions: &Sessions) -> Result<usize, ClusterFault> {
+    let mut stay = 0;
+    for key in cluster.owned().await? {
+        if !cluster.is_draining() {
+            return Ok(1); // no more is given
+        }
+        let Ok(turn) = sessions.try_enter(&key.tenant, &key.session, TurnKind::Whole).await else {
+            stay += 1;
+            continue;
+        };
+        let given = cluster.give_away(&key).await;
+        drop(turn);
+        match given {
+            Ok(to) => {
+                info!(session_id = %key.session, to, "a session was handed over");
+                // Its files are the other node's, so there is nothing left to save here.
+                if let Err(error) = sessions.close(&key.tenant, &key.session, false).await {
+                    debug!(%error, session_id = %key.session, "a session was handed over before it was closed");
+                }
+            }
+            Err(fault) => {
+                warn!(%fault, session_id = %key.session, "a session cannot be handed over now");
+                stay += 1;
+            }
+        }
+    }
+    Ok(stay)
 }
 
 /// How a request came to this node.

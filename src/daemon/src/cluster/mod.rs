@@ -15,7 +15,7 @@
 //! | part | what it does |
 //! |---|---|
 //! | [`placement`] | which node takes a new session; pure |
-//! | [`owners`] | whose a session is: the interface of the table |
+//! | [`owners`] | whose a session is: the interface of the table. [`in_ledger`]: the table of a store of many machines |
 //! | [`view`] | the other nodes as they answer; pure. `peers` asks them |
 //! | [`concern`] | which session a tool call is about; pure |
 //! | [`hop`] | the header of a request that is passed on, and its proof |
@@ -43,6 +43,7 @@
 pub mod concern;
 pub mod hop;
 pub mod ids;
+pub mod in_ledger;
 pub mod keys;
 pub mod owners;
 pub mod pass;
@@ -279,12 +280,25 @@ impl Cluster {
         self.metrics.cluster_draining(draining);
     }
 
-    /// Gives away what can be given away, while it drains; returns how many sessions this node still owns.
+    /// The sessions that this node owns.
     ///
     /// # Errors
     /// The table of owners does not answer.
-    pub async fn hand_over(&self) -> Result<usize, ClusterFault> {
-        Ok(self.owners.hand_over().await?)
+    pub async fn owned(&self) -> Result<Vec<SessionKey>, ClusterFault> {
+        Ok(self.owners.all_owned().await?)
+    }
+
+    /// Gives a session that nobody uses to the other node where it fits best; returns its name.
+    ///
+    /// # Errors
+    /// No other node takes it, or the table of owners does not answer: the session stays here.
+    pub async fn give_away(&self, key: &SessionKey) -> Result<String, ClusterFault> {
+        let own = NodeLoad { name: self.name.clone(), free: 0, takes_new: false };
+        let loads = self.view().loads(own, Instant::now());
+        let to = placement::place(key.number(), &loads).map(|node| node.name.clone());
+        let to = to.ok_or(ClusterFault::NoNode)?;
+        self.owners.give(key, &to).await?;
+        Ok(to)
     }
 
     /// Where a call about this session is served. A session that a call may make gets an owner here.

@@ -87,12 +87,17 @@ pub trait Owners: Send + Sync + 'static {
     /// The table cannot be written.
     async fn claim(&self, key: &SessionKey) -> Result<Node, OwnersError>;
 
-    /// Gives the sessions of this node that nobody uses to others, files and all, and returns how many it
-    /// still has. It is called again and again while the node drains.
+    /// The sessions that this node owns.
     ///
     /// # Errors
-    /// The table cannot be written.
-    async fn hand_over(&self) -> Result<usize, OwnersError>;
+    /// The table cannot be read.
+    async fn all_owned(&self) -> Result<Vec<SessionKey>, OwnersError>;
+
+    /// Gives a session of this node that nobody uses to another node, files and all.
+    ///
+    /// # Errors
+    /// The table cannot be written, or the other node does not live: the session stays here.
+    async fn give(&self, key: &SessionKey, to: &str) -> Result<(), OwnersError>;
 
     /// How many sessions this node owns.
     fn owned(&self) -> usize;

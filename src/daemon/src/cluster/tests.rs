@@ -51,8 +51,12 @@ impl Owners for Arc<Table> {
         Ok(winner)
     }
 
-    async fn hand_over(&self) -> Result<usize, OwnersError> {
-        Ok(0)
+    async fn all_owned(&self) -> Result<Vec<SessionKey>, OwnersError> {
+        Ok(Vec::new())
+    }
+
+    async fn give(&self, _: &SessionKey, _: &str) -> Result<(), OwnersError> {
+        Ok(())
     }
 
     fn owned(&self) -> usize {
