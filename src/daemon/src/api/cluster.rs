@@ -36,9 +36,10 @@ use super::answer::RequestAccess;
 use super::body::{Answer, RequestBody, error, json as answer};
 use super::connections::ConnectionPermit;
 use super::linger::{Lingering, TrackedBody, UnreadBodies};
+use super::mcp::may_take_long;
 use super::raw::SessionPath;
 use super::route::Route;
-use super::server::{Ending, Server, Way};
+use super::server::{Ending, HEAD, HEADERS, Server, Way};
 use super::stall::{StallTimeout, reset};
 use crate::cluster::concern::{Access, Concern};
 pub(super) use crate::cluster::hop::Entry;
@@ -54,6 +55,9 @@ use crate::session::{SessionId, Sessions, TurnKind};
 
 /// Connections of peers at one time: each carries one request.
 const CONNECTIONS: usize = 4096;
+/// What a node adds to the lines and the bytes of a head.
+const MORE_HEADERS: usize = 8;
+const MORE_HEAD: usize = 8 * 1024;
 /// How long a peer's handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// The header that names an MCP session.
@@ -138,6 +142,8 @@ impl Server {
         });
         let stream = TokioIo::new(Lingering::new(stream, unread.clone()));
         let mut http = self.http();
+        // A node has added headers to those of its client.
+        http.max_headers(HEADERS + MORE_HEADERS).max_buf_size(HEAD + MORE_HEAD);
         // A peer keeps its connections; the kernel says when it is gone.
         http.header_read_timeout(None::<Duration>);
         let mut connection = std::pin::pin!(http.serve_connection(stream, service).with_upgrades());
@@ -237,8 +243,11 @@ impl Server {
         parts: &mut request::Parts,
         body: &[u8],
     ) -> Result<Location, ClusterFault> {
-        let Some((tool, arguments)) = called(body) else { return Ok(Location::Here) };
-        let concern = Concern::of_json(&tool, arguments.map_or(&[][..], |raw| raw.get().as_bytes()));
+        let concern = may_take_long(body.len(), || {
+            let (tool, arguments) = called(body)?;
+            Some(Concern::of_json(&tool, arguments.map_or(&[][..], |raw| raw.get().as_bytes())))
+        });
+        let concern = concern.unwrap_or(Concern::Nothing);
         let came = came(parts);
         match concern {
             Concern::Nothing => Ok(Location::Here),

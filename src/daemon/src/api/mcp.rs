@@ -46,6 +46,7 @@ use self::call_context::CallContext;
 pub(crate) use self::handler::Handler;
 use self::head::{LAST_EVENT, no_session, sets, the_session, unknown_event};
 use self::owner_services::{OwnerServices, SdkService};
+pub(super) use self::post::may_take_long;
 use self::resume::AnswerReader;
 use super::body::{Answer, error};
 #[cfg(feature = "conformance-fixtures")]

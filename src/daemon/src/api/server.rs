@@ -59,9 +59,9 @@ pub(crate) const LAST_ANSWERS: Duration = Duration::from_secs(5);
 /// memory of the machine.
 const UNREAD: usize = 256 * 1024;
 /// Lines of a request's head.
-const HEADERS: usize = 64;
+pub(super) const HEADERS: usize = 64;
 /// Bytes of a request's head.
-const HEAD: usize = 32 * 1024;
+pub(super) const HEAD: usize = 32 * 1024;
 
 /// The settings of the server.
 pub struct ApiConfig {

@@ -65,7 +65,8 @@ impl Cluster {
         parts.headers.insert(HOP, hop.header(self.keys(), &to.name, (&parts.method, &uri), now_ms()));
         parts.uri = uri;
         parts.version = Version::HTTP_11;
-        parts.extensions.clear();
+        // What bounds the memory of a body is held until it was sent.
+        let _held = std::mem::take(&mut parts.extensions);
         let answered = self.client.request(Request::from_parts(parts, body)).await;
         let mut response = match answered {
             Ok(response) => response,

@@ -1,7 +1,8 @@
 //! Connections to peers: HTTP/1.1 over TLS, kept open, so that a hop costs a round trip and no handshake.
 //!
-//! A peer that vanishes without a word is noticed by the kernel within [`SILENT`]: keep-alive probes while
-//! nothing moves, and a bound for bytes that nobody acknowledges. It must never bound the time of an answer:
+//! A peer that vanishes without a word is noticed by the kernel: within [`SILENT`] while an answer is awaited,
+//! since probes then go unanswered, and within [`UNREAD`] while bytes are on their way, which a client that
+//! reads slowly can hold up as well. It must never bound the time of an answer:
 //! a call may take as long as its program.
 
 use std::io;
@@ -29,6 +30,8 @@ use super::tls::ClusterTls;
 const CONNECT: Duration = Duration::from_secs(2);
 /// After this long without a sign of life a connection is broken.
 const SILENT: Duration = Duration::from_secs(10);
+/// Bytes that nobody takes for this long break a connection: more than `http.write_timeout` lets a client pause.
+const UNREAD: Duration = Duration::from_secs(150);
 /// Connections to one peer that are kept while nothing uses them, and for how long.
 const KEPT: usize = 128;
 const KEPT_FOR: Duration = Duration::from_secs(90);
@@ -91,7 +94,7 @@ pub fn tune(stream: &TcpStream) -> io::Result<()> {
     sockopt::set_tcp_keepidle(stream, SILENT / 2)?;
     sockopt::set_tcp_keepintvl(stream, Duration::from_secs(1))?;
     sockopt::set_tcp_keepcnt(stream, 5)?;
-    sockopt::set_tcp_user_timeout(stream, u32::try_from(SILENT.as_millis()).unwrap_or(u32::MAX))?;
+    sockopt::set_tcp_user_timeout(stream, u32::try_from(UNREAD.as_millis()).unwrap_or(u32::MAX))?;
     Ok(())
 }
 

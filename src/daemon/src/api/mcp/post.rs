@@ -118,7 +118,7 @@ fn log_message(method: Option<&str>) {
 
 /// Does work that takes long if a message is this large; the others that this thread serves are then served
 /// by another.
-fn may_take_long<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
+pub(in crate::api) fn may_take_long<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
     let others = Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
     if bytes >= LONG && others { tokio::task::block_in_place(work) } else { work() }
 }
