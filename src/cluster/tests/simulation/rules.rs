@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use paddock_cluster::ownership::{self, Claimed, Fence, Found, Grant, Owner, OwnerLease, Terms};
 use paddock_cluster::placement::{self, NodeLoad};
-use paddock_cluster::route::{self, Route};
+
+use super::route::{self, Route};
 
 /// A fault in a rule, which the simulation must find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

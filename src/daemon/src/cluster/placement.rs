@@ -71,7 +71,8 @@ mod tests {
     use super::*;
 
     fn nodes(free: &[u32]) -> Vec<NodeLoad> {
-        let node = |(n, free): (usize, &u32)| NodeLoad { name: format!("node-{n}"), free: *free, takes_new: true };
+        let node =
+            |(n, free): (usize, &u32)| NodeLoad { name: format!("node-{n}"), free: *free, takes_new: true };
         free.iter().enumerate().map(node).collect()
     }
 
