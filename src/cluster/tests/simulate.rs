@@ -1,6 +1,8 @@
 //! The simulation of many daemons: `make simulate` runs 10,000 seeds, `cargo test` a few hundred.
 //! `PADDOCK_SEED=17` runs one, `PADDOCK_SEEDS=100000` so many.
 
+#![expect(clippy::expect_used, reason = "a test fails by panicking")]
+
 mod simulation;
 
 use std::sync::atomic::{AtomicU64, Ordering};
