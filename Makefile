@@ -3,8 +3,8 @@
 SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help run up down test check deny advisories e2e elsewhere gvisor n8n registries crash fuzz bench pictures setup images \
-	agents image dist clean
+.PHONY: help run up down test check deny advisories e2e elsewhere gvisor n8n registries crash fuzz bench \
+	pictures setup images simulate deployments agents image dist clean
 
 # Packages for the tests: for the engines that they start and their certificates, for their clients, for the servers that
 # programs reach in network namespaces, and for the page a browser, its fonts, and a program that makes its pictures small.
@@ -80,6 +80,15 @@ fuzz: ## fuzz each parser, guided by its branches; FUZZ_SECONDS for each, FUZZ_S
 			-Cllvm-args=-sanitizer-coverage-level=3 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters" \
 		cargo test --locked --profile fuzz --target "$$(rustc -vV | sed -n 's/^host: //p')" --package paddock-proto \
 			--package paddock-daemon --lib "fuzz_$$TARGET" -- --nocapture --test-threads=1
+
+simulate: ## simulate many daemons with faults: PADDOCK_SEEDS worlds, or the one of PADDOCK_SEED; and figures
+	PADDOCK_SEEDS=$${PADDOCK_SEEDS:-10000} cargo test --locked --package paddock-cluster --test simulate -- \
+		--include-ignored --nocapture --test-threads=1
+
+deployments: setup ## whether the files for Swarm and Kubernetes are what those take; needs kubectl
+	python3 -m venv target/deployments
+	target/deployments/bin/pip install --quiet kubernetes-validate==1.37.0 PyYAML
+	target/deployments/bin/python tests/deployments/check.py
 
 bench: agents ## measure how long things take, with a real engine and beside similar programs
 	deploy/setup bubblewrap socat ripgrep python3-venv nodejs npm # for the peers that it measures beside ours

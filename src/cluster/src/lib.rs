@@ -1,5 +1,5 @@
 //! The rules by which many daemons share sessions, each rule once: who owns a session, for how long, who may
-//! take it over, where a new one goes, and where a call is sent.
+//! take it over, and where a new one goes.
 //!
 //! Every function here is pure: times, rows and loads of nodes come in as arguments, a decision goes out.
 //! Nothing in this crate may read a clock, wait, log or do I/O. The daemon uses these functions, and so does
@@ -9,8 +9,11 @@
 //! |---|---|
 //! | [`ownership`] | leases by a node's own clock, takeovers by the database's, fences in every write |
 //! | [`placement`] | which nodes are candidates for a session, and which of them takes it |
-//! | [`route`] | what a node does with a call: claim the session, pass the call on, or refuse |
+//! | [`scale`] | a paper: what limits paddock at 10, 100 and 1,000 nodes |
 
 pub mod ownership;
+#[path = "../../daemon/src/cluster/placement.rs"]
 pub mod placement;
-pub mod route;
+
+#[doc = include_str!("../docs/scale.md")]
+pub mod scale {}

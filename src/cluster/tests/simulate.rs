@@ -1,11 +1,13 @@
 //! The simulation of many daemons: `make simulate` runs 10,000 seeds, `cargo test` a few hundred.
 //! `PADDOCK_SEED=17` runs one, `PADDOCK_SEEDS=100000` so many.
 
+#![expect(clippy::expect_used, reason = "a test fails by panicking")]
+
 mod simulation;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use simulation::{Mutation, Summary, World};
+use simulation::{Chance, Mutation, Plan, SECOND, Summary, World};
 
 /// Seeds that `cargo test` runs.
 const SEEDS: u64 = 500;
@@ -75,6 +77,44 @@ fn no_seed_breaks_an_invariant() {
 fn a_seed_is_the_same_every_time() {
     for seed in 0..20 {
         assert_eq!(World::new(seed, None).run(), World::new(seed, None).run(), "seed {seed}");
+    }
+}
+
+/// The dead node refuses connections; its sessions answer elsewhere as soon as its lease may be taken over.
+#[test]
+fn the_sessions_of_a_killed_node_answer_within_ten_seconds() {
+    let mut longest = 0;
+    for seed in 0..200 {
+        let plan = Plan::calm(5, 20, SECOND).with_death(15 * SECOND);
+        let summary =
+            World::of(plan, Chance::new(seed), None).run().unwrap_or_else(|what| panic!("{seed}: {what}"));
+        assert!(summary.takeovers > 0, "seed {seed}: the dead node had no session");
+        longest = longest.max(summary.longest_wait);
+    }
+    eprintln!(
+        "the longest of 200 takeovers: {:.2} s",
+        std::time::Duration::from_micros(longest).as_secs_f64()
+    );
+    assert!(longest < 10 * SECOND, "{longest} us");
+}
+
+/// The figures of `docs/scale.md`.
+#[test]
+#[ignore = "prints figures; make simulate runs it"]
+fn figures_of_many_nodes() {
+    eprintln!("nodes  calls/s  statements/s  rows changed/s  S3 requests/s  passed on/s  takes");
+    for nodes in [10, 100, 1000] {
+        let started = std::time::Instant::now();
+        // Two sessions a node, each of which calls as soon as it has an answer, after a second on average.
+        let plan = Plan::calm(nodes, 2 * nodes, 2 * SECOND);
+        let sum = World::of(plan, Chance::new(1), None).run().unwrap_or_else(|what| panic!("{what}"));
+        let a_second = |count: u64| format!("{:.2}", count as f64 / 31.0 / nodes as f64);
+        let figures = [sum.done, sum.statements, sum.rows_changed, sum.requests, sum.passed].map(a_second);
+        eprintln!(
+            "{nodes:>5}  of each node: {}  {:.1} s",
+            figures.join("  "),
+            started.elapsed().as_secs_f64()
+        );
     }
 }
 

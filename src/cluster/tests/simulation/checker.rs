@@ -128,6 +128,7 @@ impl Checker {
     }
 
     /// A row now names this object.
+    #[expect(clippy::too_many_arguments, reason = "the fields of a change, and the world")]
     pub(crate) fn wrote(
         &mut self,
         session: usize,

@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use paddock_cluster::ownership::{Claimed, Fence, Found, Owner};
+use paddock_cluster::ownership::{Fence, Found, Owner};
 use paddock_cluster::placement::NodeLoad;
-use paddock_cluster::route::lives;
 
 use super::message::{FILES, Files, Key, Micros, Reply, Saved, Statement};
+use super::route::lives;
 use super::rules::{Mutation, Rules};
 
 #[derive(Debug, Clone)]
@@ -50,6 +50,7 @@ pub(crate) struct Database {
     contents: BTreeMap<u32, ObjectRow>,
     graves: BTreeSet<Key>,
     next_number: u64,
+    last_fence: Fence,
     /// Statements, and rows that they changed.
     pub(crate) executed: u64,
     pub(crate) changed: u64,
@@ -68,6 +69,7 @@ impl Database {
             contents: BTreeMap::new(),
             graves: BTreeSet::new(),
             next_number: 0,
+            last_fence: Fence(0),
             executed: 0,
             changed: 0,
         }
@@ -130,9 +132,7 @@ impl Database {
             Statement::Look { session } => {
                 Reply::Looked { found: self.found(*session, now), nodes: self.loads(now, rules) }
             }
-            Statement::Claim { session, may_judge } => {
-                return self.claim(node, *session, *may_judge, now, rules);
-            }
+            Statement::Claim { session, seen } => return self.claim(node, *session, *seen),
             Statement::Write { session, fence, file, saved } => {
                 let has_object = self.contents.contains_key(&saved.content);
                 let Some(row) = self.row(node, *session, *fence, rules) else {
@@ -148,9 +148,10 @@ impl Database {
             }
             Statement::HandOver { session, fence, to } => {
                 let to_lives = self.age(*to, now).is_some_and(|age| age < rules.terms.lease);
+                let fence_of_heir = self.next_fence();
                 match self.row(node, *session, *fence, rules) {
                     Some(row) if to_lives => {
-                        (row.owner, row.fence) = (*to, row.fence.next());
+                        (row.owner, row.fence) = (*to, fence_of_heir);
                         self.changed += 1;
                         Reply::Ok
                     }
@@ -189,27 +190,23 @@ impl Database {
         if rules.allows(&owner, &self.names[node], fence) { self.sessions[session].as_mut() } else { None }
     }
 
-    fn claim(
-        &mut self,
-        node: usize,
-        session: usize,
-        may_judge: bool,
-        now: Micros,
-        rules: &Rules,
-    ) -> (Reply, Option<Change>) {
-        let nodes = if rules.is(Mutation::JoiningMoves) { self.loads(now, rules) } else { Vec::new() };
-        let found = self.found(session, now);
-        match rules.claim(session as u64, &found, &nodes, &self.names[node], may_judge) {
-            Claimed::Elsewhere => (Reply::Refused, None),
-            Claimed::Mine(fence) => {
-                let before = self.sessions[session].take();
-                let files = before.as_ref().map_or([None; FILES], |row| row.files);
-                self.sessions[session] = Some(SessionRow { owner: node, fence, files });
-                self.changed += 1;
-                let before = before.map(|row| row.owner).filter(|before| *before != node);
-                (Reply::Claimed { fence, files }, Some(Change::Claimed { session, before }))
-            }
+    /// From a sequence: no fence is ever used twice.
+    fn next_fence(&mut self) -> Fence {
+        self.last_fence = self.last_fence.next();
+        self.last_fence
+    }
+
+    fn claim(&mut self, node: usize, session: usize, seen: Option<Fence>) -> (Reply, Option<Change>) {
+        if self.sessions[session].as_ref().map(|row| row.fence) != seen {
+            return (Reply::Refused, None);
         }
+        let fence = self.next_fence();
+        let before = self.sessions[session].take();
+        let files = before.as_ref().map_or([None; FILES], |row| row.files);
+        self.sessions[session] = Some(SessionRow { owner: node, fence, files });
+        self.changed += 1;
+        let before = before.map(|row| row.owner).filter(|before| *before != node);
+        (Reply::Claimed { fence, files }, Some(Change::Claimed { session, before }))
     }
 
     fn touch(&mut self, content: u32, now: Micros, rules: &Rules) -> Reply {

@@ -74,9 +74,10 @@ pub(crate) enum Statement {
     Look {
         session: usize,
     },
+    /// Changes the owner if the row still has the fence that the node has read; None: if there is no row.
     Claim {
         session: usize,
-        may_judge: bool,
+        seen: Option<Fence>,
     },
     Write {
         session: usize,

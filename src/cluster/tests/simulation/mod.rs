@@ -21,9 +21,14 @@ mod network;
 mod node;
 mod objects;
 mod plan;
+mod route;
 mod rules;
 mod servers;
+mod summary;
 mod world;
 
+pub(crate) use chance::Chance;
+pub(crate) use plan::{Plan, SECOND};
 pub(crate) use rules::Mutation;
-pub(crate) use world::{Summary, World};
+pub(crate) use summary::Summary;
+pub(crate) use world::World;

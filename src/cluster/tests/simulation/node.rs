@@ -7,7 +7,7 @@ mod upkeep;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use paddock_cluster::ownership::{Grant, OwnerLease};
+use paddock_cluster::ownership::{Epoch, Grant, OwnerLease};
 
 use super::chance::Chance;
 use super::database::name;
@@ -56,9 +56,10 @@ enum Pending {
         caller: Caller,
         call: Call,
     },
+    /// With the epoch in which it was asked for.
     Claim {
         session: usize,
-        asked_in: Grant,
+        epoch: Epoch,
     },
     Touch {
         session: usize,
@@ -197,8 +198,8 @@ impl Node {
             (Pending::Look { caller, call }, Reply::Looked { found, nodes }) => {
                 self.looked(caller, call, &found, &nodes);
             }
-            (Pending::Claim { session, asked_in }, Reply::Claimed { fence, files }) => {
-                self.claimed(session, Grant { fence, ..asked_in }, files);
+            (Pending::Claim { session, epoch }, Reply::Claimed { fence, files }) => {
+                self.claimed(session, Grant { fence, epoch }, files);
             }
             (Pending::Claim { session, .. }, _) => self.not_claimed(session),
             (Pending::Touch { session, turn }, Reply::Touched { key, is_stored }) => {

@@ -99,6 +99,30 @@ impl Plan {
         }
     }
 
+    /// No faults and a good network: for figures. `faults_end` is the moment from which waits are counted.
+    pub(crate) fn calm(nodes: usize, sessions: usize, think: Micros) -> Plan {
+        Plan {
+            nodes,
+            sessions,
+            weather: Weather::default(),
+            faults: Vec::new(),
+            drift: vec![0; nodes + 1],
+            slow_ending: false,
+            contents: 1_000_000_000,
+            think,
+            faults_end: SECOND,
+            end: 31 * SECOND,
+        }
+    }
+
+    /// A calm cluster in which one node is killed at this moment for good, and waits are counted from then.
+    pub(crate) fn with_death(mut self, at: Micros) -> Plan {
+        self.end = at + 20 * SECOND;
+        self.faults = vec![Fault { at, until: self.end + 1, kind: Kind::Kill(0) }];
+        self.faults_end = at;
+        self
+    }
+
     fn fault(chance: &mut Chance, nodes: usize) -> Fault {
         let node = chance.index(nodes);
         let kind = match chance.index(12) {

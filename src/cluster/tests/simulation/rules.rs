@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use paddock_cluster::ownership::{self, Claimed, Fence, Found, Grant, Owner, OwnerLease, Terms};
 use paddock_cluster::placement::{self, NodeLoad};
-use paddock_cluster::route::{self, Route};
+
+use super::route::{self, Route};
 
 /// A fault in a rule, which the simulation must find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,12 +124,13 @@ impl Rules {
         may_judge: bool,
     ) -> Claimed {
         let best = || placement::order(session, nodes).first().map(|node| node.name.as_str());
-        match found {
-            Found::Row { owner, .. } if self.is(Mutation::JoiningMoves) && best() == Some(me) => {
-                Claimed::Mine(owner.fence.next())
-            }
-            _ => ownership::claim(found, me, may_judge, self.judging()),
+        if let Found::Row { owner, .. } = found
+            && self.is(Mutation::JoiningMoves)
+            && best() == Some(me)
+        {
+            return Claimed::Mine(owner.fence.next());
         }
+        ownership::claim(found, me, may_judge, self.judging())
     }
 
     pub(crate) fn allows(&self, owner: &Owner, node: &str, fence: Fence) -> bool {

@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
-use paddock_cluster::ownership::{Fence, Found, Grant};
+use paddock_cluster::ownership::{Claimed, Found, Grant};
 use paddock_cluster::placement::NodeLoad;
-use paddock_cluster::route::Route;
 
 use super::{BELIEVED, Node, Owned, PEER, Pending, REQUEST, STATEMENT, Turn};
 use crate::simulation::message::{
     Action, Answer, Call, Caller, Files, Input, Key, Note, Request, Saved, Statement, Work,
 };
+use crate::simulation::route::Route;
 use crate::simulation::rules::Mutation;
 
 impl Node {
@@ -51,11 +51,14 @@ impl Node {
         match self.rules.route(&name, session as u64, found, nodes, call.hops > 0) {
             Route::Claim if self.draining => self.answer(caller, call.id, Answer::Later),
             Route::Claim => {
-                self.claiming.insert(session, vec![(caller, call)]);
-                let asked_in = Grant { fence: Fence::FIRST, epoch: self.lease.epoch() };
-                let rpc = self.ask(Pending::Claim { session, asked_in }, STATEMENT);
                 let may_judge = self.lease.may_judge(self.now);
-                self.out.push(Action::Database(rpc, Statement::Claim { session, may_judge }));
+                if self.rules.claim(session as u64, found, nodes, &name, may_judge) == Claimed::Elsewhere {
+                    return self.answer(caller, call.id, Answer::Later);
+                }
+                self.claiming.insert(session, vec![(caller, call)]);
+                let rpc = self.ask(Pending::Claim { session, epoch: self.lease.epoch() }, STATEMENT);
+                let seen = if let Found::Row { owner, .. } = found { Some(owner.fence) } else { None };
+                self.out.push(Action::Database(rpc, Statement::Claim { session, seen }));
             }
             Route::Pass(to) => {
                 let to =

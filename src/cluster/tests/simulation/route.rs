@@ -1,14 +1,14 @@
-//! What a node does with a call for a session that it does not hold. A call that was passed on once must
-//! never be passed on again.
+//! What a node does with a call for a session that it does not hold, as `Cluster::locate` of the daemon does
+//! it: that one asks the database in between. A call that was passed on once must never be passed on again.
 
 use std::time::Duration;
 
-use crate::ownership::{Found, Terms};
-use crate::placement::{self, NodeLoad};
+use paddock_cluster::ownership::{Found, Terms};
+use paddock_cluster::placement::{self, NodeLoad};
 
 /// What is to be done with a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Route<'a> {
+pub(crate) enum Route<'a> {
     /// This node claims the session, then serves the call.
     Claim,
     /// The call goes to this node, which owns the session or shall.
@@ -19,14 +19,14 @@ pub enum Route<'a> {
 
 /// Whether a node whose lease was renewed this long ago counts as living: so long nobody may take it over.
 #[must_use]
-pub fn lives(row_age: Option<Duration>, terms: Terms) -> bool {
+pub(crate) fn lives(row_age: Option<Duration>, terms: Terms) -> bool {
     row_age.is_some_and(|age| age <= terms.takeover_after())
 }
 
 /// Decides about a call for a session that this node, `me`, does not hold. `passed`: another node has passed
 /// the call on.
 #[must_use]
-pub fn route<'a>(
+pub(crate) fn route<'a>(
     me: &str,
     session: u64,
     found: &'a Found,
@@ -57,7 +57,7 @@ pub fn route<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ownership::{Fence, Owner};
+    use paddock_cluster::ownership::{Fence, Owner};
 
     fn node(name: &str, free: u32) -> NodeLoad {
         NodeLoad { name: name.to_owned(), free, takes_new: true }
