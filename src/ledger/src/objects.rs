@@ -14,7 +14,7 @@ use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::path::Path;
-use object_store::{ObjectStoreExt, PutPayload, RetryConfig, WriteMultipart};
+use object_store::{ObjectStore, ObjectStoreExt, PutPayload, RetryConfig, WriteMultipart};
 use sha2::{Digest, Sha256};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_postgres::types::Type;
@@ -95,10 +95,11 @@ impl Objects {
         self.prefix.clone().join(name.get(..2).unwrap_or("00")).join(name)
     }
 
-    /// Whether the bucket can be read: a content that is not there must be refused as that.
+    /// Whether the bucket is there and can be read.
     pub(crate) async fn probe(&self) -> Result<(), LedgerError> {
-        match tokio::time::timeout(ONE, self.s3.head(&self.place("00probe"))).await {
-            Ok(Ok(_) | Err(object_store::Error::NotFound { .. })) => Ok(()),
+        let mut listed = self.s3.list(Some(&self.prefix));
+        match tokio::time::timeout(ONE, listed.try_next()).await {
+            Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) => Err(away(&error)),
             Err(_) => Err(LedgerError::ObjectsAway("no answer".to_owned())),
         }

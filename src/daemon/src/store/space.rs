@@ -140,8 +140,13 @@ impl Space {
         self.shared.usage.changed(&self.owner, beside, Amount::default());
     }
 
-    /// Whether this node may still answer for the session; where that is open, it asks.
-    pub(super) async fn confirm(self: Arc<Self>) -> Result<(), StoreError> {
+    /// Makes sure that this node may answer for the session at this moment: in a store of many machines it
+    /// asks the ledger again once its lease has been over. Everything that is read of a session in memory
+    /// comes after this.
+    ///
+    /// # Errors
+    /// [`StoreError::Ledger`], and an error of the file system.
+    pub(crate) async fn confirm(self: Arc<Self>) -> Result<(), StoreError> {
         if self.check_hold().is_ok() {
             return Ok(());
         }

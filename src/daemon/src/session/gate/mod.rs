@@ -102,6 +102,7 @@ impl Gate {
         let event = |key, call| Event::Enter { key, call, kind, waits };
         let answer = self.driver.ask(key, event).await;
         let GateAnswer::Turn { turn, note } = answer else { return Err(self.denied(answer)) };
+        turn.session().space.clone().confirm().await?;
         if !note {
             return Ok(turn);
         }
@@ -122,6 +123,7 @@ impl Gate {
     pub(in crate::session) async fn open(&self, key: &SessionKey) -> Result<Arc<Session>, StoreError> {
         let answer = self.driver.ask(key, |key, call| Event::Open { key, call, makes: true }).await;
         if let GateAnswer::Session(Some(session)) = answer {
+            session.space.clone().confirm().await?;
             Ok(session)
         } else {
             Err(answer.into_store_error())
@@ -137,7 +139,11 @@ impl Gate {
         key: &SessionKey,
     ) -> Result<Option<Arc<Session>>, StoreError> {
         let answer = self.driver.ask(key, |key, call| Event::Open { key, call, makes: false }).await;
-        if let GateAnswer::Session(found) = answer { Ok(found) } else { Err(answer.into_store_error()) }
+        let GateAnswer::Session(found) = answer else { return Err(answer.into_store_error()) };
+        if let Some(session) = &found {
+            session.space.clone().confirm().await?;
+        }
+        Ok(found)
     }
 
     /// Ends a session: cancels the programs that run or wait in it (what they did is still saved), drops its
