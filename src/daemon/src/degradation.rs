@@ -108,30 +108,29 @@ impl Degradation {
                 "no file can be saved; check the file system of store.root (mount, dmesg)"
             }
             Self::StartsFailing => {
-                "calls of this runner wait or are refused; the log says why each start failed, and at which step"
+                "calls of this runner wait or are refused; the log says why each start failed, and where"
             }
             Self::ImageRefused => {
                 "its language is missing, or the previous image is used; the log says what is wrong with it"
             }
             Self::SnapshotMissing => {
-                "new containers take longer, and more memory, to become warm; the log says why (\"no snapshot \
-                 of the warm part\")"
+                "new containers take longer, and more memory, to become warm; the log says why (\"no snapshot\")"
             }
             Self::JournalKept => {
                 "saved files are safe; check the disk of store.root, then restart the daemon"
             }
             Self::TokensOutdated => {
-                "tokens that were added or revoked since have no effect; `paddock token list` says what is wrong"
+                "later changes of tokens have no effect; `paddock token list` says what is wrong with the file"
             }
             Self::CertificateOutdated => {
-                "the previous certificate serves until it expires; the log says what is wrong with the new one"
+                "the previous one serves until it expires; the log says what is wrong with the new one"
             }
             Self::CallsNotNoted => "the audit log lacks lines; check the disk of audit.file (df, dmesg)",
             Self::LogFailing => {
                 "check whether the disk of log.file is full, and whether the reader of standard error runs"
             }
             Self::SpansLost => {
-                "calls do not wait for it; check the collector at telemetry.otlp_endpoint, and the network to it"
+                "calls do not wait for it; check telemetry.otlp_endpoint, and the network to it"
             }
         }
     }

@@ -1,5 +1,5 @@
-//! What the running daemon of the store says of itself: everything that does not work at the moment, each with
-//! what to do about it. Without a running daemon there is nothing to say.
+//! What the running daemon of the store says of itself: everything that does not work at the moment, each
+//! with what to do about it. Without a running daemon there is nothing to say.
 //!
 //! It must never start a daemon, nor wait for one that hangs.
 

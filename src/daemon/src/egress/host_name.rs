@@ -44,9 +44,9 @@ impl HostName {
         &self.0
     }
 
-    /// The name that a program asks for, without the dot at its end. It has only ASCII, as in DNS and in a request of HTTP: labels in other
-    /// scripts come as A-labels. So a program and the daemon cannot read one text as two names. People who
-    /// write a list of destinations may use every script ([`FromStr`]).
+    /// The name that a program asks for, without the dot at its end. It has only ASCII, as in DNS and in a
+    /// request of HTTP: labels in other scripts come as A-labels. So a program and the daemon cannot read one
+    /// text as two names. People who write a list of destinations may use every script ([`FromStr`]).
     ///
     /// # Errors
     /// What is wrong with the text.

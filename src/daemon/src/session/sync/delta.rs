@@ -38,8 +38,8 @@ const MAX_SKIPPED: usize = MAX_PATH + 1 + MAX_NAME;
 /// Returns how many files were sent, and their bytes.
 ///
 /// # Errors
-/// The link's, [`SyncError::Unread`] and [`SyncError::NotTaken`]. The baseline is then as before, and the container
-/// must not be used again.
+/// The link's, [`SyncError::Unread`] and [`SyncError::NotTaken`]. The baseline is then as before, and the
+/// container must not be used again.
 pub(in crate::session) async fn bring_in(
     space: &Arc<Space>,
     link: &Link,
