@@ -119,7 +119,14 @@ impl Flooder {
         let archive = match self.flood {
             Flood::Tars => tar(&Payload::Many.content(), 0).await.unwrap_or_default(),
             Flood::Uploads => Bytes::from(vec![b'u'; LARGE]),
-            _ => Bytes::new(),
+            Flood::Runs
+            | Flood::Sessions
+            | Flood::Downloads
+            | Flood::Commands
+            | Flood::Cheap
+            | Flood::Invalid
+            | Flood::BadTokens
+            | Flood::Slow => Bytes::new(),
         };
         let mut client = None;
         loop {

@@ -76,7 +76,7 @@ mod tests {
         let changes = weigh(&all);
         assert_eq!(changes, (0..8).map(|place| (place, WHOLE / 8)).collect::<Vec<_>>(), "2 stays whole");
         // One more or less of several is near enough; half of them is not.
-        let lighter = vec![working(1, 1, WHOLE / 8); 9];
+        let lighter = [working(1, 1, WHOLE / 8); 9];
         assert_eq!(weigh(&lighter), []);
         assert_eq!(weigh(&lighter[..4]).len(), 4);
         assert_eq!(weigh(&lighter[..1]), [(0, WHOLE)], "the last one is whole again");
