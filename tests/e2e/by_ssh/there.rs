@@ -66,7 +66,8 @@ async fn folders_data_and_the_agent_are_on_the_engine_s_machine() {
         "{inspected}"
     );
 
-    // Files go there and come back, and into another container: as a stream, and as an archive if they are large.
+    // Files go there and come back, and into another container: as a stream, and as an archive if they are
+    // large.
     s.upload("up", b"uploaded").await.expect_success();
     s.sh("mkdir d; for n in $(seq 300); do echo $n > d/$n; done; ln -s up link").await.expect_success();
     for (large, says) in

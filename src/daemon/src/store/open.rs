@@ -74,8 +74,8 @@ impl Space {
     }
 }
 
-/// Checks that saved files can be opened: a filter of system calls can take `openat2` away, and then files would
-/// be written that nobody can read.
+/// Checks that saved files can be opened: a filter of system calls can take `openat2` away, and then files
+/// would be written that nobody can read.
 ///
 /// # Errors
 /// What opening the folder itself, as every file is opened, says.
