@@ -10,6 +10,7 @@ use crate::services::Services;
 
 const CERTIFICATE_OUTDATED: &str = "the new TLS certificate cannot be used, so the previous one is";
 const NOT_NOTED: &str = "the audit log cannot be written: calls are not noted";
+const JOURNAL_KEPT: &str = "a write to the store's disk failed: check the disk, then restart the daemon";
 const TOKENS_OUTDATED: &str = "the file of tokens cannot be used: what it said before is good";
 
 /// Always 200 while the process answers; `degraded` lists what does not work.
@@ -44,7 +45,8 @@ fn warnings(services: &Services, tls: Option<&ServerTls>) -> Vec<&'static str> {
     let certificate = tls.filter(|tls| tls.is_outdated()).map(|_| CERTIFICATE_OUTDATED);
     let audit = &services.audit;
     let unnoted = (audit.is_failing() && !audit.refuses()).then_some(NOT_NOTED);
-    tokens.into_iter().chain(certificate).chain(unnoted).collect()
+    let journal = services.store.keeps_journal().then_some(JOURNAL_KEPT);
+    tokens.into_iter().chain(certificate).chain(unnoted).chain(journal).collect()
 }
 
 fn reasons(services: &Services) -> Vec<&'static str> {

@@ -193,6 +193,7 @@ impl Store {
             spaces: Mutex::default(),
             unapplied: Mutex::new(unapplied),
             stuck: Mutex::new(false),
+            sync_failed: Mutex::new(false),
             writable: Writable::default(),
             _lock: lock,
         });
@@ -326,6 +327,12 @@ impl Store {
     /// does.
     pub fn is_writable(&self) -> bool {
         self.shared.writable.is_writable()
+    }
+
+    /// Whether the journal is kept for the next start, since a sync of the disk has failed.
+    pub fn keeps_journal(&self) -> bool {
+        // A checkpoint holds the lock while it syncs: then nothing has failed yet.
+        self.shared.stuck.try_lock().is_ok_and(|stuck| *stuck)
     }
 
     /// Refuses further commits, and frees the journal: the next start has nothing to replay.
