@@ -29,6 +29,8 @@ mod ca_bundle;
 mod client;
 #[path = "e2e/clients.rs"]
 mod clients;
+#[path = "e2e/clock.rs"]
+mod clock;
 #[path = "e2e/container.rs"]
 mod container;
 #[path = "e2e/crash.rs"]
