@@ -17,8 +17,11 @@ const KIB_A_RUN: f64 = 1.0;
 const DESCRIPTORS: f64 = 24.0;
 
 /// What stands above the tables.
-const HEAD: &str = "# The last soak\n\n`make soak` writes this page at its end; `tests/e2e/crash/soak.rs` says what it \
-    does.\n\n";
+const HEAD: &str = "# The last soak
+
+`make soak` writes this page at its end; `tests/e2e/crash/soak.rs` says what it does.
+
+";
 
 /// The token of metrics: there are several tenants.
 pub(super) const FIGURES: &str = "the-figures-of-these-tests";
