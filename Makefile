@@ -4,7 +4,7 @@ SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .PHONY: help run up down test check deny advisories e2e elsewhere gvisor n8n registries crash fuzz bench \
-	pictures setup images simulate deployments agents image dist clean
+	pictures setup images simulate deployments agents image dist clean soak
 
 # Packages for the tests: for the engines that they start and their certificates, for their clients, for the servers that
 # programs reach in network namespaces, and for the page a browser, its fonts, and a program that makes its pictures small.
@@ -74,6 +74,11 @@ crash: images ## kill the daemon 200 times under load, and an engine 40 times; C
 	deploy/setup iproute2
 	CRASH_KILLS=$${CRASH_KILLS:-200} ENGINE_ENDS=$${ENGINE_ENDS:-40} \
 		cargo test --locked --package paddock-daemon --test e2e crash:: -- --nocapture --test-threads=1
+
+soak: images ## all faults at random under a mixed load, compared with a model; HOURS=1 or MINUTES, SOAK_SEED; bench/soak.md
+	deploy/setup iproute2 e2fsprogs
+	SOAK_MINUTES=$${MINUTES:-$$((60 * $${HOURS:-1}))} SOAK_REPORT=$(CURDIR)/bench/soak.md PADDOCK_TEST_DAEMON=$$(deploy/build) \
+		cargo test --locked --package paddock-daemon --test e2e crash::soak -- --nocapture --test-threads=1
 
 fuzz: ## fuzz each parser, guided by its branches; FUZZ_SECONDS for each, FUZZ_SEED, TARGET=tar for only one
 	FUZZ_SECONDS=$${FUZZ_SECONDS:-60} CARGO_TARGET_DIR=$(CURDIR)/target/fuzz RUSTFLAGS="-Cpasses=sancov-module \

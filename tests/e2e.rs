@@ -33,6 +33,8 @@ mod clients;
 mod cluster;
 #[path = "e2e/cluster_store.rs"]
 mod cluster_store;
+#[path = "e2e/clock.rs"]
+mod clock;
 #[path = "e2e/container.rs"]
 mod container;
 #[path = "e2e/crash.rs"]

@@ -117,9 +117,18 @@ impl SharedState {
         true
     }
 
-    /// Syncs the whole file system that the store is on.
+    /// Syncs the whole file system that the store is on. Once that has failed, it always fails: the kernel
+    /// reports a failed write to one sync only, whosever data it was.
     pub(super) fn sync_file_system(&self) -> Result<(), StoreError> {
-        let failed = format!("cannot sync the file system of {}", self.root.display());
-        rustix::fs::syncfs(&self.on).map_err(|error| StoreError::io(failed)(error.into()))
+        let failed = || StoreError::io(format!("cannot sync the file system of {}", self.root.display()));
+        // Locked during the sync, so that none that began later can succeed before the failure is noted.
+        let mut lost = self.sync_failed.lock().unwrap_or_else(PoisonError::into_inner);
+        if *lost {
+            return Err(failed()(std::io::Error::other("an earlier sync failed")));
+        }
+        rustix::fs::syncfs(&self.on).map_err(|error| {
+            *lost = true;
+            failed()(error.into())
+        })
     }
 }

@@ -202,6 +202,7 @@ impl Store {
             spaces: Mutex::default(),
             unapplied: Mutex::new(unapplied),
             stuck: Mutex::new(false),
+            sync_failed: Mutex::new(false),
             writable: Writable::default(),
             remote: std::sync::OnceLock::new(),
             _lock: lock,
