@@ -171,8 +171,9 @@ mod tests {
         assert!(memory["o"].contains("size=10737418240,nr_inodes=16384,uid=20000"), "{memory:?}");
         let mapped = volume_options(&on(DataPlace::Memory), Uid(20_000), (500_000, 600_000));
         assert!(mapped["o"].contains(",uid=520000,gid=620000,"), "the engine's own numbers: {mapped:?}");
-        let hard = volume_options(&on(DataPlace::Disk(DiskBound::Hard)), Uid(1), (0, 0));
-        assert_eq!(hard, BTreeMap::from([("size".into(), "10737418240".into())]));
+        let hard = on(DataPlace::Disk(DiskBound::Hard));
+        let sized = volume_options(&hard, Uid(1), (0, 0));
+        assert_eq!(sized, BTreeMap::from([("size".into(), "10737418240".into())]));
         let watched = on(DataPlace::Disk(DiskBound::Watched));
         assert_eq!(volume_options(&watched, Uid(1), (0, 0)), BTreeMap::new());
         let name = "paddock-a".parse().unwrap();
