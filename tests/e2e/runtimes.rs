@@ -45,7 +45,6 @@ async fn works(s: &Session<'_>) {
     s.upload("dir/g", b"uploaded").await.expect_success();
     s.sh("cat f dir/g; echo made > h").await.expect_stdout("kept\nuploaded");
     s.sh("exit 7").await.expect_exit(7);
-    s.sh("cat").stdin("given").await.expect_success();
     let commanded = s.tool("execute_code").with("command", "echo commanded; cat h").await;
     assert_eq!(commanded.command_stdout(), "commanded\nmade\n", "{}", commanded.document);
     s.sh("sleep 60").timeout(1.0).await.expect_limit(Some("time"));

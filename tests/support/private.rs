@@ -85,7 +85,8 @@ impl PrivateEngine {
                    mkdir \"$place/run\"; chown mapped:mapped \"$place\" \"$place/run\"\n\
                    export HOME=$place XDG_RUNTIME_DIR=$place/run PATH=/usr/sbin:/sbin:/usr/bin:/bin\n\
                    set -- setpriv --reuid=mapped --regid=mapped --clear-groups -- rootlesskit --net=host \
-                   --port-driver=none --copy-up=/etc --copy-up=/run \"$@\"\n";
+                   --port-driver=none --copy-up=/etc --copy-up=/run \
+                   sh -c 'rm -f /run/docker /run/containerd; exec \"$@\"' sh \"$@\"\n";
         let under = within_user_files(&files, own);
         let flags = ["--rootless", "--storage-driver=vfs"].map(str::to_owned);
         PrivateEngine::with_flags(&flags, &under).await

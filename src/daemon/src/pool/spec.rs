@@ -44,6 +44,9 @@ const WARM: u64 = 128 * 1024 * 1024;
 /// Processes of a warm part that forks: itself, the child that waits, and the two processes that free the
 /// memory of that child and of the run's.
 const WARM_PIDS: u64 = 4;
+/// Threads of the host that a kernel in a process, as gVisor's, has for each thread of its programs, and those
+/// that it has for itself. Where the host refuses one, that kernel ends, with all of the container.
+const KERNEL_PIDS: (u64, u64) = (4, 256);
 /// Bytes of `/tmp` for each of its entries: 16,384 entries in 64 MiB.
 const TMP_PER_INODE: u64 = 4096;
 /// The least entries of `/tmp`.
@@ -309,6 +312,16 @@ impl Blueprint {
         }
     }
 
+    /// The processes of the host for so many in a container of this runtime, once its proof is known.
+    fn pids_of_host(&self, runtime: &str, inside: u64) -> u64 {
+        match self.runtimes.facts(runtime) {
+            Some(facts) if !facts.shares_kernel => {
+                inside.saturating_mul(KERNEL_PIDS.0).saturating_add(KERNEL_PIDS.1)
+            }
+            _ => inside,
+        }
+    }
+
     /// The agent's volumes that containers may have.
     pub(super) fn agents(&self) -> Vec<VolumeName> {
         let readable = self.runtimes.some_must_read().then(|| self.readable.clone());
@@ -442,7 +455,9 @@ impl Blueprint {
             ipc_mode: Some("private".to_owned()),
             cgroupns_mode: Some("private".to_owned()),
             userns_mode: None,
-            pids_limit: Some(signed(bounds.pids.saturating_add(warm_pids))),
+            pids_limit: Some(signed(
+                self.pids_of_host(&bounds.runtime, bounds.pids.saturating_add(warm_pids)),
+            )),
             memory: Some(memory),
             memory_swap: Some(memory),
             nano_cpus: Some(nano_cpus),

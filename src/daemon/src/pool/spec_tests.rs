@@ -60,6 +60,28 @@ fn a_container_has_the_bounds_of_its_runner_and_they_are_in_its_hash() {
 }
 
 #[test]
+fn a_runtime_with_a_kernel_of_its_own_gets_threads_for_it_and_a_program_that_it_can_read() {
+    use crate::pool::runtimes::RuntimeFacts;
+    let made = |shares_kernel: bool| {
+        let blueprint = blueprint(false);
+        blueprint.runtimes.proved("runsc", RuntimeFacts { separates: false, shares_kernel });
+        if !shares_kernel {
+            blueprint.runtimes.reads("runsc");
+        }
+        let bounds = Bounds { runtime: "runsc".to_owned(), pids: 100, ..Bounds::example() };
+        let plan = blueprint.plan(&runner(bounds), Uid(20_000)).expect("a plan");
+        let agent = plan.container.host_config.mounts[0].source.clone();
+        (
+            plan.container.host_config.pids_limit,
+            agent == blueprint.readable.as_str(),
+            blueprint.agents().len(),
+        )
+    };
+    assert_eq!(made(true), (Some(100), false, 1));
+    assert_eq!(made(false), (Some(656), true, 2));
+}
+
+#[test]
 fn the_kernel_hands_no_crash_to_a_program_of_the_host() {
     let core = made(false).ulimits.into_iter().find(|limit| limit.name == "core").expect("a limit");
     assert_eq!((core.soft, core.hard), (1, 1), "0 would not stop it, see core(5)");
