@@ -127,10 +127,10 @@ async fn a_call_at_the_wrong_node_comes_out_alike() {
 
 #[tokio::test]
 async fn files_of_any_size_stream_through_in_both_directions() {
-    const SIZE: usize = 100 << 20;
+    const SIZE: u32 = 100 << 20;
     let (common, a, b) = two().await;
     common.give("s", "b");
-    let content: Vec<u8> = (0..SIZE).map(|n| (n.wrapping_mul(2_654_435_761) >> 11) as u8).collect();
+    let content: Vec<u8> = (0..SIZE).map(|n| n.wrapping_mul(2_654_435_761).to_be_bytes()[1]).collect();
     let content = bytes::Bytes::from(content);
     let before = resident(&a);
     a.request("PUT", "/sessions/s/files/big.bin").body(content.clone()).send().await.expect(201);
