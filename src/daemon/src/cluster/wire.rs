@@ -30,8 +30,8 @@ use super::tls::ClusterTls;
 const CONNECT: Duration = Duration::from_secs(2);
 /// After this long without a sign of life a connection is broken.
 const SILENT: Duration = Duration::from_secs(10);
-/// Bytes that nobody takes for this long break a connection: a client may pause for `http.write_timeout`, which
-/// is less by default.
+/// Bytes that nobody takes for this long break a connection: a client may pause for `http.write_timeout`,
+/// which is less by default.
 const UNREAD: Duration = Duration::from_secs(150);
 /// Connections to one peer that are kept while nothing uses them, and for how long.
 const KEPT: usize = 128;
