@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(view.address("b", late), None);
         assert_eq!(view.pass(start + 2 * LOST, late), ["b"]);
         assert!(view.pass(late, late + LOST).is_empty(), "it is told once");
-        assert_eq!(view.loads(own(), late)[1].takes_new, false);
+        assert!(!view.loads(own(), late)[1].takes_new);
         assert_eq!(view.name_of(NodeTag::of("b")), Some("b"));
         assert_eq!(hear(&mut view, 3 * LOST), Heard::New);
         view.pass(late, start + 3 * LOST + FORGET);

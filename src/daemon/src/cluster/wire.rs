@@ -1,9 +1,9 @@
 //! Connections to peers: HTTP/1.1 over TLS, kept open, so that a hop costs a round trip and no handshake.
 //!
-//! A peer that vanishes without a word is noticed by the kernel: within [`SILENT`] while an answer is awaited,
-//! since probes then go unanswered, and within [`UNREAD`] while bytes are on their way, which a client that
-//! reads slowly can hold up as well. It must never bound the time of an answer:
-//! a call may take as long as its program.
+//! A peer that vanishes without a word is noticed by the kernel: within [`SILENT`] while an answer is
+//! awaited, since probes then go unanswered, and within [`UNREAD`] while bytes are on their way, which a
+//! client that reads slowly can hold up as well. It must never bound the time of an answer: a call may take
+//! as long as its program.
 
 use std::io;
 use std::pin::Pin;
@@ -30,7 +30,8 @@ use super::tls::ClusterTls;
 const CONNECT: Duration = Duration::from_secs(2);
 /// After this long without a sign of life a connection is broken.
 const SILENT: Duration = Duration::from_secs(10);
-/// Bytes that nobody takes for this long break a connection: more than `http.write_timeout` lets a client pause.
+/// Bytes that nobody takes for this long break a connection: a client may pause for `http.write_timeout`,
+/// which is less by default.
 const UNREAD: Duration = Duration::from_secs(150);
 /// Connections to one peer that are kept while nothing uses them, and for how long.
 const KEPT: usize = 128;

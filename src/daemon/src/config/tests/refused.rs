@@ -271,7 +271,7 @@ fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
         ("cluster.peers = [\"a:1\", \"a:1\"]", "cluster.peers (/etc/paddock.toml): names a peer twice"),
         (
             "cluster.peers = [\"a:1\"]",
-            "cluster.addr (the default): is empty, while cluster.peers names peers: name the address at \
+            "cluster.addr (default): is empty, while cluster.peers names peers: name the address at \
              which they reach this node, such as \":7946\"",
         ),
         (
