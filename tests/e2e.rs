@@ -29,12 +29,12 @@ mod ca_bundle;
 mod client;
 #[path = "e2e/clients.rs"]
 mod clients;
+#[path = "e2e/clock.rs"]
+mod clock;
 #[path = "e2e/cluster.rs"]
 mod cluster;
 #[path = "e2e/cluster_store.rs"]
 mod cluster_store;
-#[path = "e2e/clock.rs"]
-mod clock;
 #[path = "e2e/container.rs"]
 mod container;
 #[path = "e2e/crash.rs"]

@@ -25,7 +25,7 @@ async fn gvisor() -> PrivateEngine {
 }
 
 fn on(engine: &PrivateEngine) -> Setup {
-    Daemon::with().env("DOCKER_HOST", &engine.host())
+    Daemon::with().env("DOCKER_HOST", &engine.host()).set("exec.runner", "sh")
 }
 
 async fn view(engine: &PrivateEngine, d: &Daemon) -> View {
@@ -58,7 +58,8 @@ async fn works(s: &Session<'_>) {
 
 /// PID 1 answers after everything that a program can do to it, and shows it nothing.
 async fn protected(s: &Session<'_>) {
-    let looks = "for f in mem environ maps; do head -c 1 /proc/1/$f > /dev/null 2>&1 && echo $f is open; done\n\
+    let looks = "for f in mem environ maps; do\n\
+                 head -c 1 /proc/1/$f > /dev/null 2>&1 && echo $f is open\ndone\n\
                  ls /proc/1/fd > /dev/null 2>&1 && echo fd is open\n\
                  echo > /probe 2> /dev/null && echo the root is open\n\
                  head -c 9 /proc/kallsyms 2> /dev/null; echo done";
@@ -190,8 +191,8 @@ async fn an_engine_that_maps_users_serves_and_root_in_it_is_nobody() {
     d.stop_on(&engine.host()).await;
 }
 
-/// Here it has no control groups, since the kernel has those of version 1: doctor says that nothing is bounded.
-/// What does not depend on them works.
+/// Here it has no control groups, since the kernel has those of version 1: doctor says that nothing is
+/// bounded. What does not depend on them works.
 #[tokio::test]
 async fn a_rootless_engine_serves_and_doctor_says_what_it_does_not_bound() {
     let engine = PrivateEngine::rootless().await;

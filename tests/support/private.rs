@@ -244,8 +244,8 @@ fn user_files() -> TempDir {
     dir
 }
 
-/// The words that start a program with these files in place of the host's, in a mount namespace of its own, so
-/// that the host's stay unchanged; `more` is done before.
+/// The words that start a program with these files in place of the host's, in a mount namespace of its own,
+/// so that the host's stay unchanged; `more` is done before.
 fn within_user_files(files: &TempDir, more: &str) -> [String; 6] {
     let mut script = "set -e\n".to_owned();
     for file in ["passwd", "group", "subuid", "subgid"] {

@@ -114,13 +114,13 @@ impl Degradation {
                 "its language is missing, or the previous image is used; the log says what is wrong with it"
             }
             Self::SnapshotMissing => {
-                "new containers take longer, and more memory, to become warm; the log says why (\"no snapshot\")"
+                "new containers take longer, and more memory, to become warm; the log says why"
             }
             Self::JournalKept => {
                 "saved files are safe; check the disk of store.root, then restart the daemon"
             }
             Self::TokensOutdated => {
-                "later changes of tokens have no effect; `paddock token list` says what is wrong with the file"
+                "later changes of tokens have no effect; `paddock token list` says what is wrong"
             }
             Self::CertificateOutdated => {
                 "the previous one serves until it expires; the log says what is wrong with the new one"

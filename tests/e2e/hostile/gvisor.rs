@@ -1,4 +1,5 @@
-//! The hostile programs and calls again, in containers of gVisor (Debian's `runsc`): the long form, `make gvisor`.
+//! The hostile programs and calls again, in containers of gVisor (Debian's `runsc`): the long form, `make
+//! gvisor`.
 //!
 //! A row that is answered in another way there is named here with the reason, and no other may be.
 

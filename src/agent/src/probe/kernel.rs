@@ -79,8 +79,8 @@ fn affinity_changes() -> bool {
     }
 }
 
-/// The ambient capabilities of this thread, where its status has no line for them. A kernel that does not know
-/// the call has no such set.
+/// The ambient capabilities of this thread, where its status has no line for them. A kernel that does not
+/// know the call has no such set.
 pub(super) fn ambient() -> u64 {
     const IS_SET: libc::c_ulong = 1;
     // SAFETY: plain numbers.

@@ -1,6 +1,6 @@
 //! The beginning of an MCP connection that is not HTTP: the SDK ends such a connection if anything but a
-//! request comes before its session has begun. A notification needs no answer, and neither does an answer that
-//! nobody asked for, so both are dropped until then.
+//! request comes before its session has begun. Neither a notification nor an answer that was not asked for
+//! needs an answer, so both are dropped until then.
 //!
 //! It must never drop a request, nor anything once the session has begun.
 

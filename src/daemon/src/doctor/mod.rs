@@ -1,7 +1,8 @@
 //! `paddock doctor`: reports what this host's engine really enforces, and what to do about each defect.
 //!
 //! ```text
-//!  configuration ─► store ─► daemon ─► mounts ─► engine ─► images ─► container ─► way in ─► room ─► way out ─► verdict
+//!  configuration ─► store ─► daemon ─► mounts ─► engine ─► images ─► container ─► way in ─► room ─►
+//!                                                                                     way out ─► verdict
 //!       each: look (collects facts, plain values) ─► judge (pure) ─► checks ─► print
 //! ```
 //!

@@ -62,16 +62,16 @@ fn lacking(tried: &TrialReport, checks: &mut Checks) {
     }
 }
 
-/// A container of another runtime than the one that was examined before: whether it is confined as it must be,
-/// and what it lacks.
+/// A container of another runtime than the one that was examined before: whether it is confined as it must
+/// be, and what it lacks.
 pub(super) fn judge_other(runtime: &str, tried: &Result<TrialReport, String>) -> Vec<Check> {
     let mut checks = Checks::of(Group::Container);
     match tried {
         Err(error) => checks.fail(
             "other runtime",
             format!("no container of the runtime {runtime} could be tried: {error}"),
-            "a daemon that is configured to use it does not start; the engine's log says more (`journalctl -u \
-             docker`)",
+            "a daemon that is configured to use it does not start; the engine's log says more (`journalctl \
+             -u docker`)",
         ),
         Ok(tried) if !tried.violations.is_empty() => {
             let wrong: Vec<&str> = tried.violations.iter().map(|fault| fault.text.as_str()).collect();

@@ -44,18 +44,15 @@ impl HostName {
         &self.0
     }
 
-    /// The name that a program asks for, without the dot at its end. It has only ASCII, as in DNS and in a
-    /// request of HTTP: labels in other scripts come as A-labels. So a program and the daemon cannot read one
-    /// text as two names. People who write a list of destinations may use every script ([`FromStr`]).
+    /// The name that a program asks for. It has only ASCII, as in DNS and in a request of HTTP: labels in
+    /// other scripts come as A-labels. So a program and the daemon cannot read one text as two names. People
+    /// who write a list of destinations may use every script ([`FromStr`]).
     ///
     /// # Errors
     /// What is wrong with the text.
     pub fn of_program(text: &str) -> Result<HostName, HostNameError> {
-        let wrong = |problem| Err(HostNameError { value: beginning(text), problem });
         match text.chars().find(|c| !c.is_ascii()) {
-            Some(c) => wrong(HostNameProblem::Script(c)),
-            // The agent has taken one off, that of the root: here were two.
-            None if text.ends_with('.') => wrong(HostNameProblem::EmptyLabel),
+            Some(c) => Err(HostNameError { value: beginning(text), problem: HostNameProblem::Script(c) }),
             None => text.parse(),
         }
     }

@@ -48,8 +48,8 @@ pub enum DiskBound {
     Watched,
 }
 
-/// The options of the volume at `/data`. `first` are the user and the group that the engine counts as 0 of its
-/// containers.
+/// The options of the volume at `/data`. `first` are the user and the group that the engine counts as 0 of
+/// its containers.
 pub(super) fn volume_options(bounds: &Bounds, uid: Uid, first: (u32, u32)) -> BTreeMap<String, String> {
     let Bounds { data, data_inodes, .. } = bounds;
     let (user, group) = (first.0.saturating_add(uid.0), first.1.saturating_add(uid.0));

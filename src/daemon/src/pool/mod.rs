@@ -383,8 +383,8 @@ impl Pool {
         self.snapshot().await.map_or(0, |now| now.starved)
     }
 
-    /// Whether the proof saw that containers of this language keep the programs of one run out of the memory of
-    /// another; false before the proof.
+    /// Whether the proof saw that containers of this language keep the programs of one run out of the memory
+    /// of another; false before the proof.
     pub fn separates_runs(&self, language: &str) -> bool {
         let runners = self.runners.borrow();
         let facts = runners.get(language).and_then(|(_, runner)| self.runtimes.facts(&runner.bounds.runtime));

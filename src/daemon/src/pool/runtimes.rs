@@ -1,8 +1,8 @@
 //! The runtimes of an engine: which of them containers ask for, and what the proof of each found.
 //!
 //! Containers of one engine may run under several runtimes (`engine.runtime`, `[runners.NAME] runtime`), and
-//! each is proved for itself. What a runtime can do is what a process in one of its containers saw, never what
-//! its name promises: a name is only a line in the engine's configuration.
+//! each is proved for itself. What a runtime can do is what a process in one of its containers saw, never
+//! what its name promises: a name is only a line in the engine's configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -56,7 +56,8 @@ pub(super) fn unknown(
 pub(super) struct RuntimeFacts {
     /// Whether its containers keep the programs of one run out of the memory of another.
     pub(super) separates: bool,
-    /// Whether its containers have the engine's own kernel: then a process can be restored in them from files.
+    /// Whether its containers have the engine's own kernel: then a process can be restored in them from
+    /// files.
     pub(super) shares_kernel: bool,
 }
 

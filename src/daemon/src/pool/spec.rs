@@ -44,8 +44,8 @@ const WARM: u64 = 128 * 1024 * 1024;
 /// Processes of a warm part that forks: itself, the child that waits, and the two processes that free the
 /// memory of that child and of the run's.
 const WARM_PIDS: u64 = 4;
-/// Threads of the host that a kernel in a process, as gVisor's, has for each thread of its programs, and those
-/// that it has for itself. Where the host refuses one, that kernel ends, with all of the container.
+/// Threads of the host that a kernel in a process, as gVisor's, has for each thread of its programs, and
+/// those that it has for itself. Where the host refuses one, that kernel ends, with all of the container.
 const KERNEL_PIDS: (u64, u64) = (4, 256);
 /// Bytes of `/tmp` for each of its entries: 16,384 entries in 64 MiB.
 const TMP_PER_INODE: u64 = 4096;

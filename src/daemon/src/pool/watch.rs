@@ -219,7 +219,8 @@ impl EngineWatch {
             return Ok(runners);
         };
         if !self.proved {
-            // Every runtime that is asked for, even if no image uses it yet: no container of it is made before.
+            // Every runtime that is asked for, even if no image uses it yet: no container of it is made
+            // before.
             let asked = self.runners.runtimes().into_iter().map(|(_, name)| name);
             for runtime in asked.collect::<BTreeSet<_>>() {
                 self.prove(blueprint, first, &runtime, uid).await?;

@@ -75,8 +75,8 @@ pub enum SessionError {
     Unsupported(String),
     /// A saved file of the session cannot be read from the store's disk.
     #[error(
-        "the saved file {0:?} of this session cannot be read from the store's disk ({1}), so nothing was run; \
-         overwrite or delete it with another call, or have the operator let the daemon's user read it"
+        "the saved file {0:?} of this session cannot be read from the store's disk ({1}), so nothing was \
+         run; overwrite or delete it with another call, or have the operator let the daemon's user read it"
     )]
     Unread(RelPath, std::io::Error),
     /// The container would not take the session's files.

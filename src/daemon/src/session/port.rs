@@ -62,8 +62,8 @@ pub(in crate::session) trait ContainerPool: Send + Sync {
     /// Removes a kept workspace.
     fn discard(&self, workspace: &str);
 
-    /// Whether containers of this language keep the programs of one run out of the memory of another; false as
-    /// long as that is not known.
+    /// Whether containers of this language keep the programs of one run out of the memory of another; false
+    /// as long as that is not known.
     fn separates_runs(&self, language: &str) -> bool;
 
     /// How many callers of [`ContainerPool::lease`] can only be served after another container is given up.

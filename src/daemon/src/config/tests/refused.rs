@@ -198,7 +198,7 @@ fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
         (
             "[runners.python]\nmemori = \"1GiB\"",
             "runners.python.memori (/etc/paddock.toml): is unknown; known here: image, idle, memory, cpus, \
-             pids, data, data_inodes, stored, tmp, open_files, file_size",
+             pids, data, data_inodes, stored, tmp, open_files, file_size, runtime",
         ),
         (
             "runners.python.memory = \"1MiB\"",

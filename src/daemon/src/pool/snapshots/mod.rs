@@ -82,8 +82,8 @@ pub(super) fn key(image: &ImageRef, machine: &Machine, version: &str) -> String 
     hex(&Sha256::digest(format!("{LAYOUT}\n{text}"))[..16])
 }
 
-/// Whether this runner can have snapshots: its image declares them, and a process can be restored in containers
-/// of its runtime.
+/// Whether this runner can have snapshots: its image declares them, and a process can be restored in
+/// containers of its runtime.
 fn is_candidate(runner: &Runner, runtimes: &Runtimes) -> bool {
     runner.snapshot_labels.is_some() && !runner.warm.is_empty() && runtimes.restores(&runner.bounds.runtime)
 }
