@@ -37,6 +37,8 @@ mod crash;
 mod dashboard;
 #[path = "e2e/data.rs"]
 mod data;
+#[path = "e2e/degraded.rs"]
+mod degraded;
 #[path = "e2e/demo.rs"]
 mod demo;
 #[path = "e2e/doctor.rs"]

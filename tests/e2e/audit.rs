@@ -113,7 +113,8 @@ async fn a_required_log_that_cannot_be_written_refuses_calls_and_service_goes_on
     // The line of this call cannot be written; the calls behind it are refused.
     d.run("python", "print(2)").await.expect_success();
     d.log.line("the audit log cannot be written").await;
-    d.request("GET", "/ready").send().await.expect(503);
+    let unready = d.request("GET", "/ready").send().await.expect(503).json();
+    assert_eq!(unready["missing"], serde_json::json!(["the audit log cannot be written (audit.required)"]));
     let refused = d.request("GET", "/sessions/a/files").send().await.expect(503);
     assert_eq!(refused.json()["error"], "quota_exceeded");
     d.request("GET", "/status").send().await.expect(200);

@@ -251,6 +251,7 @@ async fn a_token_ends_at_its_time_and_a_broken_file_takes_nobodys_token() {
     status(&long).send().await.expect(200);
     let metrics = metrics(&d).await;
     assert!(metrics.contains("paddock_tokens_file_good 0"), "{metrics}");
+    assert!(metrics.contains("paddock_degraded{what=\"tokens_outdated\"} 1"), "{metrics}");
     std::fs::write(&file, good).expect("the good file");
     within(PATIENCE, "a good file", async {
         while ready().await.get("degraded").is_some() {

@@ -91,6 +91,7 @@
 //! | `local_daemon` | connects `stdio` and `terminal` to the running daemon, or makes this process the daemon |
 //! | [`services`] | what one daemon has, made once by `app`: the services that tools and `api` share |
 //! | [`app`] | the only wiring: from a configuration to a running daemon, and to its end |
+//! | [`degradation`] | what can fail while the daemon goes on: one table for `/ready`, `doctor`, metrics and alerts |
 //! | [`metrics`] | everything that is counted or measured: one facade whose methods name events |
 //! | [`doctor`] | what this host really enforces, tested in a container; no other module uses it |
 //! | [`config`], [`id`], [`log`], [`trace`], [`build`], `printable`, `stand_in_port`, `holder`, `signals` | leaves: settings, random names, log lines and their trace, the commit of this build, text made safe to print, a stand-in's port, the owner of a lock, signals |
@@ -319,6 +320,7 @@ pub mod audit;
 pub mod backup;
 pub mod build;
 pub mod config;
+pub mod degradation;
 pub mod diff;
 pub mod docs;
 pub mod doctor;

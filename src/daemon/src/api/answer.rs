@@ -334,12 +334,8 @@ impl Server {
             (Route::Metrics, RequestAccess::All | RequestAccess::Owner(_)) => {
                 metrics::metrics(&self.tools.services, &self.store).await
             }
-            (Route::Health, RequestAccess::All) => {
-                health::health(&self.tools.services, self.config.tls.as_deref())
-            }
-            (Route::Ready, RequestAccess::All) => {
-                health::ready(&self.tools.services, self.config.tls.as_deref())
-            }
+            (Route::Health, RequestAccess::All) => health::health(&self.tools.services),
+            (Route::Ready, RequestAccess::All) => health::ready(&self.tools.services),
             (Route::Backup, RequestAccess::Owner(_)) => self.backup().await,
             (Route::Backup, RequestAccess::All) => nothing(),
             (Route::Page(path), RequestAccess::All) => {

@@ -42,6 +42,7 @@ mod local;
 mod long_texts;
 mod mcp;
 mod metrics;
+mod opening;
 mod page;
 mod ports;
 mod range;

@@ -1,7 +1,8 @@
 //! `paddock doctor`: reports what this host's engine really enforces, and what to do about each defect.
 //!
 //! ```text
-//!  configuration ─► store ─► mounts ─► engine ─► images ─► container ─► way in ─► room ─► way out ─► verdict
+//!  configuration ─► store ─► daemon ─► mounts ─► engine ─► images ─► container ─► way in ─► room ─►
+//!                                                                                     way out ─► verdict
 //!       each: look (collects facts, plain values) ─► judge (pure) ─► checks ─► print
 //! ```
 //!
@@ -16,6 +17,7 @@ mod capacity;
 mod check;
 mod configuration;
 mod container;
+mod daemon;
 mod down;
 mod engine;
 mod host_users;
@@ -138,6 +140,7 @@ async fn examine(
         Ok(Ok(facts)) => store::judge(&facts),
         Ok(Err(_)) | Err(_) => silent_store(config),
     });
+    printer.print(daemon::judge(&stop.run_until_cancelled(daemon::look(config)).await?));
     printer.print(stop.run_until_cancelled(mounts::examine(config)).await?);
     let (asked, reached) = stop.run_until_cancelled(engine::look(config)).await?;
     let mut judged = engine::judge(&asked);

@@ -40,6 +40,8 @@ use prometheus::{
     Opts, Registry, TextEncoder,
 };
 
+use crate::degradation::Degradations;
+
 pub use self::egress::ServiceOutcome;
 pub use self::models::ModelOutcome;
 pub use self::pool::WorkspaceEvent;
@@ -79,6 +81,7 @@ struct Families {
     daemon: daemon::DaemonMetrics,
     snapshots: snapshots::SnapshotMetrics,
     state: state::StateGauges,
+    degradations: Degradations,
 }
 
 impl Default for Metrics {
@@ -99,6 +102,7 @@ impl Default for Metrics {
             daemon: daemon::DaemonMetrics::new(&make),
             snapshots: snapshots::SnapshotMetrics::new(&make),
             state: state::StateGauges::new(&make),
+            degradations: Degradations::default(),
             families: make.made.into_inner(),
             registry: make.registry,
         };
@@ -121,6 +125,12 @@ impl Metrics {
         let _ = metrics.0.registry.register(Box::new(process)); // fails only for a second one
         metrics.0.daemon.built();
         metrics
+    }
+
+    /// What the parts of the daemon have noted that fails.
+    #[must_use]
+    pub fn degradations(&self) -> &Degradations {
+        &self.0.degradations
     }
 
     /// All families, except those of the process itself.

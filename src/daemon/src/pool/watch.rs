@@ -25,6 +25,7 @@ use super::snapshots::{self, SnapshotChecks, SnapshotSettings, WholeSnapshots};
 use super::spec::Blueprint;
 use super::workspaces::Workspace;
 use super::{AgentTerms, PoolConfig, PoolError, Rescue, RunnerTerms, agent, disk, proof};
+use crate::degradation::Degradation;
 use crate::engine::{
     ContainerAction, Engine, EngineInfo, EventFilter, EventKind, EventStreamItem, Occurrence, VolumeName,
 };
@@ -192,12 +193,14 @@ impl EngineWatch {
     /// proof.
     async fn look(&mut self, blueprint: &Blueprint, uid: Uid) -> Result<Vec<Runner>, PoolError> {
         let found = runner::find(&self.engine, &self.runners, self.warm_parts, &self.found).await?;
+        let refuses = !found.warnings.is_empty();
         for warning in found.warnings {
             if !self.warned.contains(&warning) {
                 warn!("{warning}");
                 self.warned.push(warning);
             }
         }
+        self.metrics.degradations().note(Degradation::ImageRefused, refuses);
         self.found = found.runners.clone();
         let runners: Vec<Runner> = found.runners.into_values().collect();
         // A language if there is one: the container of a coding agent is large.

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use super::shared::SharedState;
 use super::{StoreError, is_hash, session_json, writable};
+use crate::degradation::Degradation;
 
 /// A checkpoint frees the journal when nobody committed for this long,
 const IDLE: Duration = Duration::from_secs(5);
@@ -50,7 +51,7 @@ fn keep(shared: &Arc<SharedState>) {
     shared.checkpoint();
 }
 
-/// SyncCounts the bytes and entries of sessions that nobody has loaded yet.
+/// Counts the bytes and entries of sessions that nobody has loaded yet.
 fn count(shared: &Arc<SharedState>) {
     while let Some(hash) = shared.usage.next_uncounted().filter(|_| !shared.journal.is_closed()) {
         let found = session_json::read(&shared.root.join(&hash));
@@ -95,6 +96,9 @@ impl SharedState {
         }
         if let Err(error) = self.sync_file_system() {
             *stuck = true;
+            if let Some(metrics) = self.journal.metrics.get() {
+                metrics.degradations().note(Degradation::JournalKept, true);
+            }
             tracing::error!(
                 %error,
                 "cannot sync the store: the journal is kept from now on, and the next start replays it; \

@@ -30,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::arguments::{Problem, RunArguments};
 use self::client::{CallEvent, Client};
 use self::files::InputFile;
+pub(crate) use self::health::degraded_now;
 pub use self::health::{HealthArguments, health};
 use self::progress::ProgressLine;
 pub use self::task::{TaskArguments, run as task};

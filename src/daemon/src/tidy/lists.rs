@@ -9,10 +9,10 @@ use crate::metrics::Metrics;
 use crate::tools::{Code, TOOLS};
 
 const API: &str = "src/daemon/docs/api.md";
-const OPERATION: &str = "deploy/README.md";
+pub(super) const OPERATION: &str = "deploy/README.md";
 
 /// The text below a heading of a document, up to the next heading of the same level.
-fn section(document: &str, heading: &str) -> String {
+pub(super) fn section(document: &str, heading: &str) -> String {
     let text = read(document);
     let (_, below) = text
         .split_once(&format!("\n## {heading}\n"))
@@ -21,7 +21,7 @@ fn section(document: &str, heading: &str) -> String {
 }
 
 /// The cells of the table rows that begin with a word in code style.
-fn rows(text: &str) -> Vec<Vec<String>> {
+pub(super) fn rows(text: &str) -> Vec<Vec<String>> {
     let rows = text.lines().filter(|line| line.starts_with("| `"));
     rows.map(|row| row.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()).collect()
 }

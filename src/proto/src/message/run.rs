@@ -1,5 +1,5 @@
 //! A program that the agent is to run: what it is, what bounds it, and how it ended. A
-//! [`Request::Run`](super::Request::Run) begins it, an [`Event::Ended`](super::Event::Ended) tells of its end.
+//! [`Request::Run`](super::Request::Run) begins it, an [`Event::Ended`](super::Event::Ended) reports its end.
 
 use serde::{Deserialize, Serialize};
 

@@ -77,6 +77,6 @@ pub(in crate::api) fn status_of(code: Code) -> StatusCode {
         Code::MaxSessions | Code::QueueFull | Code::EngineUnavailable | Code::PackagesUnavailable => {
             StatusCode::SERVICE_UNAVAILABLE
         }
-        Code::Lost => StatusCode::INTERNAL_SERVER_ERROR,
+        Code::Lost | Code::FileUnreadable => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }

@@ -23,6 +23,7 @@ use super::{
     RestoreNews, Snapshot, SnapshotMount, SnapshotRecords, SnapshotSettings, SnapshotState, TakeOutcome,
     WholeSnapshots, is_candidate, key,
 };
+use crate::degradation::Degradation;
 use crate::engine::Engine;
 use crate::metrics::Metrics;
 use crate::pool::disk::DiskBound;
@@ -70,6 +71,7 @@ impl SnapshotKeeper {
                 SnapshotRecords::read(&self.settings.folder).unsupported,
             ),
             without: BTreeMap::new(),
+            failing: BTreeSet::new(),
             tasks: JoinSet::new(),
             volumes: volumes.clone(),
             is_taking: false,
@@ -167,6 +169,7 @@ impl SnapshotKeeper {
             warn!(language, %volume, "the snapshot is used no more");
             if failure != RestoreFailure::Unsupported {
                 work.without.insert(language.clone(), format!("the last one could not be restored: {why}"));
+                work.failing.insert(language);
             }
         }
         self.carry_out(work, actions, record).await;
@@ -176,7 +179,8 @@ impl SnapshotKeeper {
         work.is_checking = !self.checks.pending().is_empty();
         let language = work.core.snapshots().find(|one| one.volume == volume).map(|one| one.language.clone());
         if let (Err(why), Some(language)) = (&result, language) {
-            work.without.insert(language, why.clone());
+            work.without.insert(language.clone(), why.clone());
+            work.failing.insert(language);
         }
         work.is_untidy |= result.is_err();
         if work.is_untidy {
@@ -231,6 +235,7 @@ impl SnapshotKeeper {
                         let (volume, bytes) = (&snapshot.volume, snapshot.bytes);
                         info!(language, %volume, bytes, "a snapshot of the warm part was taken");
                         work.without.remove(&language);
+                        work.failing.remove(&language);
                         Ok(snapshot)
                     }
                     Err(error) => {
@@ -244,11 +249,17 @@ impl SnapshotKeeper {
                             info!(language, outcome, %error, "no snapshot of the warm part");
                         }
                         match &failure {
-                            TakeFailure::Unsupported(_) => drop(work.without.remove(&language)),
+                            TakeFailure::Unsupported(_) => {
+                                work.without.remove(&language);
+                                work.failing.remove(&language);
+                            }
                             // The one in use is as good as before.
                             TakeFailure::Busy if work.core.current(&language).is_some() => {}
                             TakeFailure::Busy | TakeFailure::Failed => {
                                 work.without.insert(language.clone(), error.to_string());
+                                if matches!(failure, TakeFailure::Failed) {
+                                    work.failing.insert(language.clone());
+                                }
                             }
                         }
                         Err(failure)
@@ -295,8 +306,13 @@ impl SnapshotKeeper {
             SnapshotState::Without(why.unwrap_or_else(|| "none has been taken yet".to_owned()))
         };
         let candidates = runners.iter().filter(|(_, (_, runner))| is_candidate(runner, &self.runtime));
-        self.states
-            .send_replace(candidates.map(|(language, _)| (language.clone(), state(language))).collect());
+        let states: BTreeMap<_, _> =
+            candidates.map(|(language, _)| (language.clone(), state(language))).collect();
+        let is_missing = |(language, state): (&String, &SnapshotState)| {
+            matches!(state, SnapshotState::Without(_)) && work.failing.contains(language)
+        };
+        self.metrics.degradations().note(Degradation::SnapshotMissing, states.iter().any(is_missing));
+        self.states.send_replace(states);
     }
 
     fn act(&self, work: &mut Work, action: SnapshotAction) {
@@ -380,15 +396,7 @@ mod tests {
     #[tokio::test]
     async fn a_snapshot_that_cannot_be_noted_counts_as_not_taken() {
         let dir = tempfile::tempdir().unwrap();
-        let snapshot = Snapshot {
-            volume: "paddock-snapshot-x".parse().unwrap(),
-            language: "python".into(),
-            image: "image".into(),
-            key: "k".into(),
-            digest: "d".into(),
-            bytes: 1,
-            taken: 0,
-        };
+        let snapshot = Snapshot::example("x");
         let earlier = SnapshotRecords {
             without: BTreeMap::from([("python".to_owned(), "it failed".to_owned())]),
             ..SnapshotRecords::default()
