@@ -236,16 +236,16 @@ impl<'a> Checker<'a> {
             }
             self.warn(format!("engine.host is reached without TLS: {danger}"));
         }
-        if runtime.contains(char::is_whitespace) {
-            return Err(
-                self.fail("engine.runtime", format!("is {runtime:?}, takes a runtime's name such as runsc"))
-            );
+        let runtime = self.runtime("engine.runtime", runtime)?;
+        Ok(EngineSettings { host, certificates, runtime })
+    }
+
+    /// The name of a runtime; `None` where it is empty. Whether the engine has it, only the engine knows.
+    fn runtime(&self, key: &str, name: String) -> Result<Option<String>, ConfigError> {
+        if name.contains(|c: char| c.is_whitespace() || c.is_control()) {
+            return Err(self.fail(key, format!("is {name:?}, takes a runtime's name such as runsc")));
         }
-        Ok(EngineSettings {
-            host,
-            certificates,
-            runtime: Some(runtime).filter(|runtime| !runtime.is_empty()),
-        })
+        Ok(Some(name).filter(|name| !name.is_empty()))
     }
 
     /// The folder of the certificates: the configured one, or that of Docker's own client if it is told to

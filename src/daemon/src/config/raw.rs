@@ -297,6 +297,7 @@ pub(super) struct RunnerTable {
     pub(super) tmp: Option<Size>,
     pub(super) open_files: Option<u32>,
     pub(super) file_size: Option<Size>,
+    pub(super) runtime: Option<String>,
 }
 
 #[derive(Deserialize)]

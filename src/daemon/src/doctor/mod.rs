@@ -25,13 +25,14 @@ mod mounts;
 mod packages;
 mod print;
 mod runc;
+mod runtimes;
 mod shared_with_host;
 mod snapshots;
 mod store;
 mod way_in;
 mod way_out;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -49,7 +50,7 @@ use crate::holder::{self, LockState};
 use crate::id::random_bytes;
 use crate::metrics::Metrics;
 use crate::pool::trial::TrialReport;
-use crate::pool::{Runner, trial};
+use crate::pool::{Bounds, Runner, trial};
 use crate::signals::ended_by_signal;
 
 /// Time for the store's disk to answer: a mount whose server is gone never does.
@@ -184,7 +185,26 @@ async fn in_containers(
     let mut tried = None;
     // The runner that the daemon proves itself with.
     if let Some(runner) = found.runners.iter().min_by_key(|runner| runner.coding_agent).cloned() {
-        tried = in_one(engine, &pool, runner, printer, stop).await?;
+        let own = runner.bounds.runtime.clone();
+        tried = in_one(engine, &pool, runner.clone(), printer, stop).await?;
+        let name = |asked: &str| match asked {
+            "" => info.default_runtime.clone(),
+            asked => asked.to_owned(),
+        };
+        let usual = config.engine.runtime.clone().unwrap_or_default();
+        let asked = runtimes::asked(config).into_iter().map(|(_, name)| name).chain([usual]);
+        let others: BTreeSet<String> =
+            asked.map(|asked| name(&asked)).filter(|one| *one != name(&own)).collect();
+        for runtime in others {
+            let bounds = Bounds { runtime: runtime.clone(), ..runner.bounds.clone() };
+            let other = Runner { bounds, warm: Vec::new(), ..runner.clone() };
+            let pool = crate::app::pool(config, trial::owner(), random_bytes());
+            let (tried, _) = trial::run(engine, &pool, other, stop).await;
+            if stop.is_cancelled() {
+                return None;
+            }
+            printer.print(runtimes::judge_other(&runtime, &tried.map_err(|error| error.to_string())));
+        }
     }
     let facts = capacity::look(config, info, &found.runners);
     printer.print(capacity::judge(&facts));
@@ -213,6 +233,7 @@ async fn in_one(
     )));
     let tried = tried.ok();
     if let Some(tried) = &tried {
+        printer.print(runtimes::judge(tried));
         printer.print(way_in::judge(&tried.carrier));
     }
     Some(tried)

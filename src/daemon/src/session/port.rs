@@ -62,9 +62,9 @@ pub(in crate::session) trait ContainerPool: Send + Sync {
     /// Removes a kept workspace.
     fn discard(&self, workspace: &str);
 
-    /// Whether containers keep the programs of one run out of the memory of another; false as long as that is
-    /// not known.
-    fn separates_runs(&self) -> bool;
+    /// Whether containers of this language keep the programs of one run out of the memory of another; false
+    /// as long as that is not known.
+    fn separates_runs(&self, language: &str) -> bool;
 
     /// How many callers of [`ContainerPool::lease`] can only be served after another container is given up.
     /// It takes every container into account that was given up before this call.
@@ -167,8 +167,8 @@ impl ContainerPool for Pool {
         }
     }
 
-    fn separates_runs(&self) -> bool {
-        Pool::separates_runs(self)
+    fn separates_runs(&self, language: &str) -> bool {
+        Pool::separates_runs(self, language)
     }
 
     async fn starved(&self) -> usize {

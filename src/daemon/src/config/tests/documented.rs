@@ -126,6 +126,7 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("coding_agents.tmp", "\"2GiB\""),
     ("coding_agents.open_files", "4097"),
     ("coding_agents.file_size", "\"2GiB\""),
+    ("coding_agents.runtime", "\"runsc\""),
     ("agent.orphan_after", "\"11m\""),
     ("agent.warm_parts", "false"),
     ("agent.snapshots", "false"),
@@ -139,7 +140,7 @@ const OTHER_VALUES: &[(&str, &str)] = &[
 ];
 
 /// A value for every key of one runner.
-const RUNNER_VALUES: [&str; 10] = [
+const RUNNER_VALUES: [&str; 11] = [
     "image = \"python:3\"",
     "idle = 2",
     "memory = \"1GiB\"",
@@ -150,6 +151,7 @@ const RUNNER_VALUES: [&str; 10] = [
     "tmp = \"65MiB\"",
     "open_files = 1025",
     "file_size = \"1GiB\"",
+    "runtime = \"runsc\"",
 ];
 
 /// Keys that change no value: these turn an error into a warning, which other tests cover.

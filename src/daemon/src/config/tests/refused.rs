@@ -173,7 +173,7 @@ fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
         (
             "[runners.python]\nmemori = \"1GiB\"",
             "runners.python.memori (/etc/paddock.toml): is unknown; known here: image, idle, memory, cpus, \
-             pids, data, data_inodes, stored, tmp, open_files, file_size",
+             pids, data, data_inodes, stored, tmp, open_files, file_size, runtime",
         ),
         (
             "runners.python.memory = \"1MiB\"",
@@ -203,6 +203,10 @@ fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
             "coding_agents.image = \"x\"",
             "coding_agents.image (/etc/paddock.toml): is not a key: each coding agent has an image of its \
              own, runners.NAME.image",
+        ),
+        (
+            "runners.python.runtime = 'run sc'",
+            "runners.python.runtime (/etc/paddock.toml): is \"run sc\", takes a runtime's name such as runsc",
         ),
         ("coding_agents.cpus = 0", "coding_agents.cpus (/etc/paddock.toml): is 0, must be 0.01 to 1024"),
         (

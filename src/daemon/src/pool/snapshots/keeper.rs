@@ -27,6 +27,7 @@ use crate::engine::Engine;
 use crate::metrics::Metrics;
 use crate::pool::disk::DiskBound;
 use crate::pool::driver::DriverMessage;
+use crate::pool::runtimes::Runtimes;
 use crate::pool::{Pool, Runners};
 
 /// The containers of a runner start first, and their imports have the processors for themselves.
@@ -39,7 +40,7 @@ pub(in crate::pool) struct SnapshotKeeper {
     pub(in crate::pool) engine: Engine,
     pub(in crate::pool) owner: String,
     pub(in crate::pool) version: String,
-    pub(in crate::pool) runtime: String,
+    pub(in crate::pool) runtimes: Runtimes,
     pub(in crate::pool) disk: DiskBound,
     pub(in crate::pool) whole: WholeSnapshots,
     pub(in crate::pool) checks: SnapshotChecks,
@@ -143,7 +144,7 @@ impl SnapshotKeeper {
     fn candidates(&mut self) -> BTreeMap<String, Candidate> {
         let Some(machine) = self.machine.borrow().clone() else { return BTreeMap::new() };
         let runners = self.runners.borrow_and_update().clone();
-        let candidates = runners.values().filter(|(_, runner)| is_candidate(runner, &self.runtime));
+        let candidates = runners.values().filter(|(_, runner)| is_candidate(runner, &self.runtimes));
         let candidates = candidates.map(|(_, runner)| {
             let key = key(&runner.image_id, &machine, &self.version);
             (runner.language.clone(), Candidate { image: runner.image_id.to_string(), key })
@@ -189,7 +190,7 @@ impl SnapshotKeeper {
     fn look(&self, work: &mut Work) {
         work.look_at = None;
         let runners = self.runners.borrow().clone();
-        let candidate = runners.values().find(|(_, runner)| is_candidate(runner, &self.runtime));
+        let candidate = runners.values().find(|(_, runner)| is_candidate(runner, &self.runtimes));
         let Some((_, runner)) = candidate.cloned() else { return };
         let taker = self.taker(work);
         work.tasks.spawn(async move { Done::Looked(taker.look(&runner).await) });
@@ -294,7 +295,7 @@ impl SnapshotKeeper {
             let why = work.without.get(language).cloned();
             SnapshotState::Without(why.unwrap_or_else(|| "none has been taken yet".to_owned()))
         };
-        let candidates = runners.iter().filter(|(_, (_, runner))| is_candidate(runner, &self.runtime));
+        let candidates = runners.iter().filter(|(_, (_, runner))| is_candidate(runner, &self.runtimes));
         self.states
             .send_replace(candidates.map(|(language, _)| (language.clone(), state(language))).collect());
     }
