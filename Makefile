@@ -3,13 +3,13 @@
 SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help run up down test check deny advisories e2e elsewhere n8n registries crash fuzz bench pictures setup images \
+.PHONY: help run up down test check deny advisories e2e elsewhere gvisor n8n registries crash fuzz bench pictures setup images \
 	agents image dist clean
 
 # Packages for the tests: for the engines that they start and their certificates, for their clients, for the servers that
 # programs reach in network namespaces, and for the page a browser, its fonts, and a program that makes its pictures small.
 FOR_TESTS := iproute2 openssl python3-venv iptables git openssh-server openssh-client postgresql \
-	e2fsprogs chromium fonts-inter fonts-jetbrains-mono pngquant docker-compose systemd
+	e2fsprogs chromium fonts-inter fonts-jetbrains-mono pngquant docker-compose systemd runsc rootlesskit uidmap
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,10 @@ elsewhere: images ## the tests that say most about an engine, with Docker 26 in 
 	deploy/setup $(FOR_TESTS) mmdebstrap
 	tests/clients/install
 	tests/elsewhere/run
+
+gvisor: images ## the hostile programs and calls again, in containers of gVisor (ten minutes)
+	deploy/setup $(FOR_TESTS)
+	cargo test --locked --package paddock-daemon --test e2e gvisor:: -- --ignored --nocapture --test-threads=1
 
 n8n: images ## install a real n8n (2 GB, ten minutes), and import and run the workflows of deploy/n8n
 	deploy/setup $(FOR_TESTS) g++

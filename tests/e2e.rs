@@ -129,6 +129,8 @@ mod restart;
 mod run;
 #[path = "e2e/runner_bounds.rs"]
 mod runner_bounds;
+#[path = "e2e/runtimes.rs"]
+mod runtimes;
 #[path = "e2e/s1.rs"]
 mod s1;
 #[path = "e2e/salvage.rs"]
