@@ -25,7 +25,7 @@ async fn gvisor() -> PrivateEngine {
 }
 
 fn on(engine: &PrivateEngine) -> Setup {
-    Daemon::with().env("DOCKER_HOST", &engine.host())
+    Daemon::with().env("DOCKER_HOST", &engine.host()).set("exec.runner", "sh")
 }
 
 async fn view(engine: &PrivateEngine, d: &Daemon) -> View {
