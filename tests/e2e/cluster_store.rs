@@ -48,7 +48,7 @@ impl Common {
         let (a, b, c) = tokio::join!(self.node("a").start(), self.node("b").start(), self.node("c").start());
         for node in [&a, &b, &c] {
             within(PATIENCE, "each node to know two others", async {
-                while !status(node.store.path()).is_some_and(|said| said.matches(" up ").count() == 3) {
+                while status(node.store.path()).is_none_or(|said| said.matches(" up ").count() != 3) {
                     tokio::time::sleep(Duration::from_millis(100)).await; // as an operator who looks again
                 }
             })

@@ -12,7 +12,6 @@
 //! | [`scale`] | a paper: what limits paddock at 10, 100 and 1,000 nodes |
 
 pub mod ownership;
-#[path = "../../daemon/src/cluster/placement.rs"]
 pub mod placement;
 
 #[doc = include_str!("../docs/scale.md")]

@@ -15,8 +15,8 @@ impl World {
         match kind {
             Kind::Kill(node) => self.stop_node(node),
             Kind::Pause(node) => self.machines[node].paused = true,
-            Kind::CutFromDatabase(node) => self.network.ways[node].to_database += 1,
-            Kind::DeafToDatabase(node) => self.network.ways[node].from_database += 1,
+            Kind::CutFromDatabase(node) => self.network.ways[node].toward_database += 1,
+            Kind::DeafToDatabase(node) => self.network.ways[node].back_from_database += 1,
             Kind::CutFromPeers(node) => self.network.ways[node].peers += 1,
             Kind::CutFromObjects(node) => self.network.ways[node].objects += 1,
             Kind::DatabaseAway => self.network.database_away += 1,
@@ -39,8 +39,8 @@ impl World {
                 }
             }
             Kind::Pause(node) => self.wakes(node),
-            Kind::CutFromDatabase(node) => self.network.ways[node].to_database -= 1,
-            Kind::DeafToDatabase(node) => self.network.ways[node].from_database -= 1,
+            Kind::CutFromDatabase(node) => self.network.ways[node].toward_database -= 1,
+            Kind::DeafToDatabase(node) => self.network.ways[node].back_from_database -= 1,
             Kind::CutFromPeers(node) => self.network.ways[node].peers -= 1,
             Kind::CutFromObjects(node) => self.network.ways[node].objects -= 1,
             Kind::DatabaseAway => self.network.database_away -= 1,

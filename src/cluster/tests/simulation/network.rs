@@ -7,8 +7,8 @@ use super::plan::{Plan, Weather};
 /// How often each way of a node is cut now: faults of the same kind may overlap.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Ways {
-    pub(super) to_database: u32,
-    pub(super) from_database: u32,
+    pub(super) toward_database: u32,
+    pub(super) back_from_database: u32,
     pub(super) peers: u32,
     pub(super) objects: u32,
 }
@@ -37,12 +37,12 @@ impl Network {
         Some(chance.between(usual.0, usual.1) + late)
     }
 
-    pub(super) fn to_database(&self, node: usize, chance: &mut Chance) -> Option<Micros> {
-        if self.ways[node].to_database > 0 { None } else { self.passes((200, 2_000), chance) }
+    pub(super) fn toward_database(&self, node: usize, chance: &mut Chance) -> Option<Micros> {
+        if self.ways[node].toward_database > 0 { None } else { self.passes((200, 2_000), chance) }
     }
 
-    pub(super) fn from_database(&self, node: usize, chance: &mut Chance) -> Option<Micros> {
-        if self.ways[node].from_database > 0 || self.ways[node].to_database > 0 {
+    pub(super) fn back_from_database(&self, node: usize, chance: &mut Chance) -> Option<Micros> {
+        if self.ways[node].back_from_database > 0 || self.ways[node].toward_database > 0 {
             return None;
         }
         let slow = if self.database_slow > 0 { chance.between(0, self.database_slow) } else { 0 };

@@ -5,8 +5,8 @@ use super::message::{Answer, Caller, Reply, Request, Statement};
 use super::world::{Event, World, drifted};
 
 impl World {
-    pub(super) fn to_database(&mut self, node: usize, start: u32, rpc: u64, statement: Statement) {
-        if let Some(delay) = self.network.to_database(node, &mut self.chance) {
+    pub(super) fn toward_database(&mut self, node: usize, start: u32, rpc: u64, statement: Statement) {
+        if let Some(delay) = self.network.toward_database(node, &mut self.chance) {
             self.push(self.now + delay, Event::Database { from: (node, start), rpc, statement });
         }
     }
@@ -25,7 +25,7 @@ impl World {
             if let Some(change) = change {
                 self.changed(from.0, change);
             }
-            if let Some(delay) = self.network.from_database(from.0, &mut self.chance) {
+            if let Some(delay) = self.network.back_from_database(from.0, &mut self.chance) {
                 self.reply(from, rpc, reply, delay);
             }
         }
@@ -54,7 +54,7 @@ impl World {
         }
     }
 
-    pub(super) fn to_objects(&mut self, node: usize, start: u32, rpc: u64, request: Request) {
+    pub(super) fn toward_objects(&mut self, node: usize, start: u32, rpc: u64, request: Request) {
         // A client of S3 repeats a request that it has heard nothing of: the copies arrive in any order.
         let times = if self.network.is_doubled(&mut self.chance) { 2 } else { 1 };
         for _ in 0..times {

@@ -241,8 +241,8 @@ impl World {
 
     fn acts(&mut self, node: usize, start: u32, drift: i64, action: Action) {
         match action {
-            Action::Database(rpc, statement) => self.to_database(node, start, rpc, statement),
-            Action::Objects(rpc, request) => self.to_objects(node, start, rpc, request),
+            Action::Database(rpc, statement) => self.toward_database(node, start, rpc, statement),
+            Action::Objects(rpc, request) => self.toward_objects(node, start, rpc, request),
             Action::Pass { rpc, to, call } => {
                 self.summary.passed += 1;
                 let caller = Caller::Node { node, start, rpc };

@@ -9,7 +9,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use paddock_ledger::{Ledger, LedgerError, rules};
+use paddock_cluster::ownership;
+use paddock_ledger::{Ledger, LedgerError};
 
 use super::owners::{Node, Owners, OwnersError, Ownership, SessionKey};
 use crate::store::{Store, StoreError};
@@ -67,7 +68,7 @@ impl Owners for OwnersInLedger {
         let Some(row) = self.ledger.owner_of(&Self::of_ledger(key)).await? else {
             return Ok(Ownership::Unknown);
         };
-        let is_free = row.age.is_none_or(|age| rules::may_take(age, self.ledger.terms()));
+        let is_free = row.age.is_none_or(|age| ownership::may_take(age, self.ledger.terms()));
         if is_free && row.owner.node != self.ledger.node().name {
             return Ok(Ownership::Nobody);
         }

@@ -48,7 +48,6 @@ pub mod keys;
 pub mod owners;
 pub mod pass;
 mod peers;
-pub mod placement;
 #[cfg(feature = "conformance-fixtures")]
 pub mod table;
 pub mod tls;
@@ -75,6 +74,7 @@ use crate::config::ClusterSettings;
 use crate::metrics::Metrics;
 
 pub(crate) use self::peers::NODE;
+pub use paddock_cluster::placement;
 
 /// How long another node's ownership is believed without asking the table again. An owner that has changed
 /// since refuses the call, and the entry goes.

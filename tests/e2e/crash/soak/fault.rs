@@ -149,9 +149,10 @@ impl Fault {
 
     /// Waits for the end of the daemon.
     pub(super) async fn end(&self, d: Daemon, stage: &Stage) {
-        match self {
-            Fault::DaemonStoppedInBurst => drop(d.stop_on(&stage.host).await),
-            _ => drop(d.crash().await),
+        if matches!(self, Fault::DaemonStoppedInBurst) {
+            drop(d.stop_on(&stage.host).await);
+        } else {
+            drop(d.crash().await);
         }
     }
 }
