@@ -1,7 +1,7 @@
 """Whether the deployments for clusters are what their engines take: `make deployments`.
 
-deploy/kubernetes is built by `kubectl kustomize` and checked against the schemas of Kubernetes itself, of the oldest
-and the newest version that is supported. deploy/swarm.yml is read by `docker stack config`. Nothing is started, and
+deploy/kubernetes/kustomization.yaml is built by `kubectl kustomize` and checked against the schemas of Kubernetes
+itself, of the oldest and the newest version that is supported. deploy/swarm.yml is read by `docker stack config`. Nothing is started, and
 no cluster is needed. Needs kubectl, docker and the packages kubernetes-validate and PyYAML.
 """
 

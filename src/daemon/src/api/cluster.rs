@@ -394,7 +394,7 @@ async fn hand_over_once(cluster: &Cluster, sessions: &Sessions) -> Result<usize,
                 info!(session_id = %key.session, to, "a session was handed over");
                 // Its files are the other node's, so there is nothing left to save here.
                 if let Err(error) = sessions.close(&key.tenant, &key.session, false).await {
-                    debug!(%error, session_id = %key.session, "a session was handed over before it was closed");
+                    debug!(%error, session_id = %key.session, "a session that was handed over is not closed");
                 }
             }
             Err(fault) => {
