@@ -63,9 +63,12 @@ impl LedgerConfig {
     /// The setting, and what is wrong with it.
     pub fn check(url: &str, objects: &ObjectsConfig) -> Result<(), (&'static str, String)> {
         let checked = Database::new(url).and_then(|_| Objects::open(objects)).map(drop);
-        checked.map_err(|error| match error {
-            LedgerError::Setting { setting, problem } => (setting, problem),
-            other => ("store.url", other.to_string()),
+        checked.map_err(|error| {
+            if let LedgerError::Setting { setting, problem } = error {
+                (setting, problem)
+            } else {
+                ("store.url", error.to_string())
+            }
         })
     }
 }
