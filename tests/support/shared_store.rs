@@ -156,12 +156,15 @@ impl Drop for SharedServers {
     }
 }
 
+/// A command to start, and who waits for the child.
+type Order = (Command, mpsc::Sender<Child>);
+
 /// Starts a child that is to die with this process. The kernel ends it with the thread that started it, so
 /// that thread lives as long as the process.
 fn start_for_ever(command: Command) -> Child {
-    static STARTER: OnceLock<Mutex<mpsc::Sender<(Command, mpsc::Sender<Child>)>>> = OnceLock::new();
+    static STARTER: OnceLock<Mutex<mpsc::Sender<Order>>> = OnceLock::new();
     let starter = STARTER.get_or_init(|| {
-        let (sender, asked) = mpsc::channel::<(Command, mpsc::Sender<Child>)>();
+        let (sender, asked) = mpsc::channel::<Order>();
         std::thread::spawn(move || {
             for (mut command, answer) in asked {
                 let _ = answer.send(command.spawn().expect("tests/shared-store/serve"));
