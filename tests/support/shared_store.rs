@@ -156,11 +156,12 @@ impl Drop for SharedServers {
     }
 }
 
+/// A command to start, and who waits for the child.
+type Order = (Command, mpsc::Sender<Child>);
+
 /// Starts a child that is to die with this process. The kernel ends it with the thread that started it, so
 /// that thread lives as long as the process.
 fn start_for_ever(command: Command) -> Child {
-    /// What to start, and where to send the child.
-    type Order = (Command, mpsc::Sender<Child>);
     static STARTER: OnceLock<Mutex<mpsc::Sender<Order>>> = OnceLock::new();
     let starter = STARTER.get_or_init(|| {
         let (sender, asked) = mpsc::channel::<Order>();

@@ -192,7 +192,10 @@ async fn a_session_has_one_owner_and_what_a_dead_one_acknowledged_is_with_the_ne
         is_away(&error, |error| matches!(error, LedgerError::Elsewhere { node } if node == "b")),
         "{error}"
     );
-    assert!(a.open_file("t", "s", SavedFile::Data(&path("f"))).is_err(), "a reader gets what is old");
+    let reader = a.clone();
+    let read =
+        tokio::task::spawn_blocking(move || reader.open_file("t", "s", SavedFile::Data(&path("f"))).is_ok());
+    assert!(!read.await.unwrap(), "a reader gets what is old");
     assert_eq!(content(&taken, "f"), "of b");
 }
 
