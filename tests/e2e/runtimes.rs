@@ -47,7 +47,7 @@ async fn works(s: &Session<'_>) {
     s.sh("exit 7").await.expect_exit(7);
     let commanded = s.tool("execute_code").with("command", "echo commanded; cat h").await;
     assert_eq!(commanded.command_stdout(), "commanded\nmade\n", "{}", commanded.document);
-    s.sh("sleep 60").timeout(1.0).await.expect_limit(Some("time"));
+    s.sh("sleep 60").timeout(1.0).await.expect_limit(Some("wall_time"));
     // Whatever a run leaves behind dies with it, even what detaches itself.
     let left = "for n in 1 2 3; do (setsid sh -c 'trap \"\" TERM HUP; sleep 77' & ) ; done; echo begun";
     s.sh(left).await.expect_stdout("begun\n");
