@@ -35,7 +35,9 @@ async fn view(engine: &PrivateEngine, d: &Daemon) -> View {
 /// The runtime of the only container of this language.
 async fn runtime_of(view: &View, language: &str) -> String {
     let container = view.the_container(language).await;
-    let said: Value = serde_json::from_str(&view.inspect(&container).await).expect("JSON");
+    let answer = view.inspect(&container).await;
+    let (_, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    let said: Value = serde_json::from_str(body).expect("JSON");
     said["HostConfig"]["Runtime"].as_str().expect("a runtime").to_owned()
 }
 
