@@ -1,7 +1,7 @@
 //! Connections to peers: HTTP/1.1 over TLS, kept open, so that a hop costs a round trip and no handshake.
 //!
-//! A peer that vanishes without a word is noticed by the kernel: within [`SILENT`] while an answer is
-//! awaited, since probes then go unanswered, and within [`UNREAD`] while bytes are on their way, which a
+//! A peer that vanishes without a word is noticed by the kernel: within the time of `SILENT` while an answer is
+//! awaited, since probes then go unanswered, and within that of `UNREAD` while bytes are on their way, which a
 //! client that reads slowly can hold up as well. It must never bound the time of an answer: a call may take
 //! as long as its program.
 
