@@ -88,12 +88,14 @@ async fn fill(nodes: &[Daemon; 3]) {
 async fn all_answer(node: &Daemon, since: Instant, by: Duration) {
     for n in 0..SESSIONS {
         loop {
-            let ran = node.session(&format!("s{n}")).sh("cat f d/g").await;
-            if ran.document["success"] == true {
-                assert_eq!(ran.stdout(), format!("file {n}\nfile {n}\n"));
+            let answer = node.session(&format!("s{n}")).sh("cat f d/g").try_answer().await;
+            let answer = answer.expect("the node answers");
+            let ran = &answer["result"]["structuredContent"];
+            if ran["success"] == true {
+                assert_eq!(ran["stdout"], format!("file {n}\nfile {n}\n"));
                 break;
             }
-            assert!(since.elapsed() < by, "session {n} after {:?}: {}", since.elapsed(), ran.said);
+            assert!(since.elapsed() < by, "session {n} after {:?}: {answer}", since.elapsed());
             tokio::time::sleep(Duration::from_millis(100)).await; // as a caller that calls again
         }
     }
