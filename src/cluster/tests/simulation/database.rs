@@ -1,6 +1,6 @@
 //! PostgreSQL as the nodes see it: each statement is one step, in the order of arrival. Which rows a
-//! statement may change is decided by the rules under test; what it does with contents is what `paddock-ledger`
-//! does.
+//! statement may change is decided by the rules under test; what it does with contents is what
+//! `paddock-ledger` does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
