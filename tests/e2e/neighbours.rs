@@ -77,7 +77,14 @@ async fn the_busy_containers_of_a_tenant_weigh_together_what_the_one_of_another_
     }
     uses(&d, "many", "runs", 4).await;
     uses(&d, "one", "runs", 1).await;
-    come_to(&d, "four light containers", |now| *now == BTreeMap::from([(0, 1), (256, 4)])).await;
+    // A weight that differs by less than a half stays: containers that came later are not heavier by more.
+    let is_light = |now: &BTreeMap<u64, usize>| {
+        let changed = now.iter().filter(|(weight, _)| **weight > 0);
+        let (count, sum) =
+            changed.fold((0, 0), |(count, sum), (weight, n)| (count + n, sum + weight * *n as u64));
+        now.get(&0) == Some(&1) && count == 4 && (683..=1536).contains(&sum)
+    };
+    come_to(&d, "four light containers", is_light).await;
     // Nothing else of them has changed.
     let all = d.view().await.containers().await;
     let others: Vec<_> = all.iter().map(|container| bounds(container.id.as_str()).1).collect();
