@@ -128,7 +128,9 @@ async fn every_expression_has_data_from_a_daemon_at_work() {
     let recorded: BTreeSet<_> = names(&rules, "recording");
 
     let records = recorded.iter().map(|name| (format!("the rule {name}"), name.clone()));
-    all_have_data(&p, panels.iter().cloned().chain(records)).await;
+    // A daemon that is alone has no figures of a cluster.
+    let alone = panels.iter().filter(|(_, expr)| !expr.contains("paddock_cluster_")).cloned();
+    all_have_data(&p, alone.chain(records)).await;
     for (name, path) in dashboard.variables(&instance) {
         let values = p.get(&path).await;
         assert!(values.as_array().is_some_and(|values| !values.is_empty()), "the variable {name}: {values}");
