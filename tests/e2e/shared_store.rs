@@ -180,7 +180,7 @@ async fn a_run_whose_files_could_not_be_saved_saves_them_with_the_next_call() {
     drop(store);
     let b = shared.node("node-b").start().await;
     let began = Instant::now();
-    while b.session("s").sh("cat f").await.stdout() != "2\n" {
+    while b.session("s").sh("cat f").await.document["stdout"] != "2\n" {
         assert!(began.elapsed() < PATIENCE, "never taken over");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
@@ -213,8 +213,10 @@ async fn a_daemon_without_its_servers_says_which_one_and_doctor_says_the_same() 
             .output()
             .expect("doctor");
         let checks = String::from_utf8_lossy(&done.stdout).into_owned();
-        let line = checks.lines().find(|line| line.contains("shared store"));
-        line.unwrap_or_else(|| panic!("no check of it: {checks}")).to_owned()
+        let document: serde_json::Value = serde_json::from_str(&checks).expect("JSON");
+        let all = document["checks"].as_array().expect("checks");
+        let of_it = all.iter().find(|check| check["name"] == "shared store");
+        of_it.unwrap_or_else(|| panic!("no check of it: {checks}")).to_string()
     };
     assert!(look(&shared.url).contains("PostgreSQL and S3 answer"), "{}", look(&shared.url));
     let failed = look(nobody);
