@@ -3,13 +3,13 @@
 SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help run up down test check deny advisories e2e elsewhere n8n registries crash fuzz bench pictures setup images \
-	agents image dist clean
+.PHONY: help run up down test check deny advisories e2e elsewhere gvisor n8n registries crash fuzz bench \
+	pictures setup images simulate deployments agents image dist clean soak
 
 # Packages for the tests: for the engines that they start and their certificates, for their clients, for the servers that
 # programs reach in network namespaces, and for the page a browser, its fonts, and a program that makes its pictures small.
 FOR_TESTS := iproute2 openssl python3-venv iptables git openssh-server openssh-client postgresql \
-	e2fsprogs chromium fonts-inter fonts-jetbrains-mono pngquant docker-compose systemd
+	e2fsprogs chromium fonts-inter fonts-jetbrains-mono pngquant docker-compose systemd runsc rootlesskit uidmap
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,10 +50,14 @@ e2e: agents ## only the tests that use the daemon like a client
 	deploy/build >/dev/null
 	cargo test --locked --package paddock-daemon --test '*'
 
-elsewhere: images ## the tests that say most about an engine, with Docker 26 in a root of its own; the agent for aarch64
-	deploy/setup $(FOR_TESTS) mmdebstrap
+elsewhere: images ## a newer Docker, Compose 2, a registry, systemd, aarch64: each in a root of its own (half an hour)
+	deploy/setup $(FOR_TESTS) mmdebstrap systemd-container
 	tests/clients/install
 	tests/elsewhere/run
+
+gvisor: images ## the hostile programs and calls again, in containers of gVisor (ten minutes)
+	deploy/setup $(FOR_TESTS)
+	cargo test --locked --package paddock-daemon --test e2e gvisor:: -- --ignored --nocapture --test-threads=1
 
 n8n: images ## install a real n8n (2 GB, ten minutes), and import and run the workflows of deploy/n8n
 	deploy/setup $(FOR_TESTS) g++
@@ -71,11 +75,25 @@ crash: images ## kill the daemon 200 times under load, and an engine 40 times; C
 	CRASH_KILLS=$${CRASH_KILLS:-200} ENGINE_ENDS=$${ENGINE_ENDS:-40} \
 		cargo test --locked --package paddock-daemon --test e2e crash:: -- --nocapture --test-threads=1
 
+soak: images ## all faults at random under a mixed load, compared with a model; HOURS=1 or MINUTES, SOAK_SEED; bench/soak.md
+	deploy/setup iproute2 e2fsprogs
+	SOAK_MINUTES=$${MINUTES:-$$((60 * $${HOURS:-1}))} SOAK_REPORT=$(CURDIR)/bench/soak.md PADDOCK_TEST_DAEMON=$$(deploy/build) \
+		cargo test --locked --package paddock-daemon --test e2e crash::soak -- --nocapture --test-threads=1
+
 fuzz: ## fuzz each parser, guided by its branches; FUZZ_SECONDS for each, FUZZ_SEED, TARGET=tar for only one
 	FUZZ_SECONDS=$${FUZZ_SECONDS:-60} CARGO_TARGET_DIR=$(CURDIR)/target/fuzz RUSTFLAGS="-Cpasses=sancov-module \
 			-Cllvm-args=-sanitizer-coverage-level=3 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters" \
 		cargo test --locked --profile fuzz --target "$$(rustc -vV | sed -n 's/^host: //p')" --package paddock-proto \
 			--package paddock-daemon --lib "fuzz_$$TARGET" -- --nocapture --test-threads=1
+
+simulate: ## simulate many daemons with faults: PADDOCK_SEEDS worlds, or the one of PADDOCK_SEED; and figures
+	PADDOCK_SEEDS=$${PADDOCK_SEEDS:-10000} cargo test --locked --package paddock-cluster --test simulate -- \
+		--include-ignored --nocapture --test-threads=1
+
+deployments: setup ## whether the files for Swarm and Kubernetes are what those take; needs kubectl
+	python3 -m venv target/deployments
+	target/deployments/bin/pip install --quiet kubernetes-validate==1.37.0 PyYAML
+	target/deployments/bin/python tests/deployments/check.py
 
 bench: agents ## measure how long things take, with a real engine and beside similar programs
 	deploy/setup bubblewrap socat ripgrep python3-venv nodejs npm # for the peers that it measures beside ours

@@ -30,8 +30,12 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) async fn connect(daemon: &Daemon) -> Result<Self> {
-        let sender = connection(daemon.addr).await?;
-        Ok(Self { sender, addr: daemon.addr, token: daemon.token.clone() })
+        Self::new(daemon.addr, &daemon.token).await
+    }
+
+    /// A client with this token.
+    pub(crate) async fn new(addr: SocketAddr, token: &str) -> Result<Self> {
+        Ok(Self { sender: connection(addr).await?, addr, token: token.to_owned() })
     }
 
     /// Calls a tool: its answer, and the time from the first byte sent to the last received.

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use paddock::config::{Config, Overrides};
@@ -42,6 +43,9 @@ exec = { runner = "sh", max = 100, per_session = 20 }
 pool = { idle = 0, max_containers = 20, uids = "32000-32999" }
 runners = { sh = "paddock-example-sh" }
 "#;
+
+/// The folder beside those of the daemons in which nodes note whose a session is; others do not look at it.
+pub(crate) const OWNERS: &str = "owners";
 
 /// From its start to `serving`: it makes the agent's volume and proves the confinement.
 const START: Duration = Duration::from_secs(60);
@@ -105,7 +109,9 @@ impl Daemon {
     pub(crate) async fn start(program: &Path, dir: &Path, config: &str, log: &Path) -> Result<Self> {
         std::fs::create_dir(dir)?;
         let file = file(dir, config)?;
-        let token = paddock::id::random_hex::<16>();
+        static TOKEN: OnceLock<String> = OnceLock::new();
+        // All nodes of a cluster have the same tokens.
+        let token = TOKEN.get_or_init(paddock::id::random_hex::<16>).clone();
         let mut child = Command::new(program)
             .args(["serve", "--config"])
             .arg(file)
@@ -113,6 +119,7 @@ impl Daemon {
             .arg(dir.join("store"))
             .env_clear()
             .envs(environment(token.clone()))
+            .env("PADDOCK_TEST_OWNERS", dir.with_file_name(OWNERS))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

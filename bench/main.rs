@@ -17,6 +17,8 @@
 //!   ├────► task         a coding agent's start, up to its first request; its model
 //!   ├────► packages     a list of packages: the first use, and the next ones
 //!   ├────► scrape       runs while a scraper reads the metrics, and while nobody does
+//!   ├────► neighbour    a tenant beside one that floods; flooder: the flood
+//!   ├────► hop          a request at the node that has its session, and by another node
 //!   ├────► mixed        programs as models write them, of many kinds: the headline
 //!   ├────► processor    what a run costs, wherever it is spent; memory: of containers that nobody uses
 //!   │        └ cgroup   both, as the kernel charges them
@@ -47,13 +49,16 @@ mod data;
 mod docker;
 mod engine_only;
 mod flood;
+mod flooder;
 mod floor;
+mod hop;
 mod host;
 mod load;
 mod machine;
 mod memory;
 mod mixed;
 mod names;
+mod neighbour;
 mod network;
 mod network_server;
 mod packages;
@@ -150,6 +155,7 @@ impl BenchPlan {
             concurrency::OPEN_TITLE,
             scrape::TITLE,
             flood::TITLE,
+            hop::TITLE,
             churn::TITLE,
             task::TITLE,
             mixed::TITLE,
@@ -162,6 +168,7 @@ impl BenchPlan {
             .map(|row| row.title)
             .chain(others)
             .chain(network::TITLES)
+            .chain(neighbour::TITLES)
             .any(|title| plan.has(title))
         {
             Ok(plan)
@@ -221,6 +228,14 @@ impl BenchPlan {
         if self.has(flood::TITLE) {
             at(flood::TITLE);
             flood::measure(setup, report).await?;
+        }
+        if neighbour::TITLES.iter().any(|title| self.has(title)) {
+            at("a tenant beside one that floods");
+            neighbour::measure(setup, report).await?;
+        }
+        if self.has(hop::TITLE) {
+            at(hop::TITLE);
+            hop::measure(setup, report).await?;
         }
         if network::TITLES.iter().any(|title| self.has(title)) {
             at("network");

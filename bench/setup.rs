@@ -132,6 +132,11 @@ impl Setup {
         self.build(Path::new(env!("CARGO_BIN_EXE_paddock")), name, config).await
     }
 
+    /// The folder in which the nodes of a block note whose a session is.
+    pub(crate) fn owners(&self) -> PathBuf {
+        self.dir.path().join(daemon::OWNERS)
+    }
+
     /// The same of another build.
     pub(crate) async fn build(
         &mut self,

@@ -9,7 +9,7 @@ use crate::names::{
     SANDBOX_RUNTIME, TYPESCRIPT_TITLE, WARM,
 };
 use crate::report::Measurements;
-use crate::{burst, commands, concurrency, flood, mixed, network, resources, scrape, task};
+use crate::{burst, commands, concurrency, flood, hop, mixed, neighbour, network, resources, scrape, task};
 
 /// The allocator keeps and returns up to this much memory.
 const NO_GROWTH: f64 = 1024.0;
@@ -128,6 +128,14 @@ pub(crate) fn all(report: &Measurements) -> Vec<GoalVerdict> {
         AtMost(3.0),
     );
     verdict("daemon, grown by 64 floods", report.fact(flood::TITLE, flood::GROWN), "MiB", AtMost(64.0));
+    for title in neighbour::TITLES {
+        let p95 = |name| report.figures(title, name).and_then(|figures| figures.p95).map(exact);
+        let what = title.replace("Beside a tenant that floods:", "beside a flood / alone, p95:");
+        verdict(&what, ratio(p95(neighbour::EVERYTHING), p95(neighbour::ALONE)), "×", AtMost(2.0));
+    }
+    let file = |name| median(hop::TITLE, name);
+    let hop = file(hop::FILE_BY_HOP).zip(file(hop::FILE_THERE)).map(|(by_hop, there)| (by_hop - there) / 1e3);
+    verdict("one hop between two nodes", hop, "ms", AtMost(1.0));
     let connect = |name| median(network::CONNECT_TITLE, name);
     let above = connect(network::OURS).zip(connect(network::BARE)).map(|(ours, bare)| (ours - bare) / 1e3);
     verdict("network: a connect, above a bare one", above, "ms", AtMost(0.3));

@@ -29,6 +29,12 @@ mod ca_bundle;
 mod client;
 #[path = "e2e/clients.rs"]
 mod clients;
+#[path = "e2e/clock.rs"]
+mod clock;
+#[path = "e2e/cluster.rs"]
+mod cluster;
+#[path = "e2e/cluster_store.rs"]
+mod cluster_store;
 #[path = "e2e/container.rs"]
 mod container;
 #[path = "e2e/crash.rs"]
@@ -37,6 +43,8 @@ mod crash;
 mod dashboard;
 #[path = "e2e/data.rs"]
 mod data;
+#[path = "e2e/degraded.rs"]
+mod degraded;
 #[path = "e2e/demo.rs"]
 mod demo;
 #[path = "e2e/doctor.rs"]
@@ -101,6 +109,8 @@ mod models;
 mod mounts;
 #[path = "e2e/n8n.rs"]
 mod n8n;
+#[path = "e2e/neighbours.rs"]
+mod neighbours;
 #[path = "e2e/packages.rs"]
 mod packages;
 #[path = "e2e/packages_hostile.rs"]
@@ -129,6 +139,8 @@ mod restart;
 mod run;
 #[path = "e2e/runner_bounds.rs"]
 mod runner_bounds;
+#[path = "e2e/runtimes.rs"]
+mod runtimes;
 #[path = "e2e/s1.rs"]
 mod s1;
 #[path = "e2e/salvage.rs"]

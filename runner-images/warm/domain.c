@@ -17,8 +17,10 @@ void enter_domain(void)
     struct landlock_ruleset_attr handled = {.handled_access_fs = LANDLOCK_ACCESS_FS_REFER};
     struct landlock_path_beneath_attr everywhere = {.allowed_access = LANDLOCK_ACCESS_FS_REFER};
     int rules = (int)syscall(SYS_landlock_create_ruleset, &handled, sizeof handled, 0);
-    if (rules < 0 && (errno == ENOSYS || errno == EOPNOTSUPP || errno == EINVAL))
-        return; /* a kernel without Landlock, or older than 5.19: paddock runs a program with a network alone there */
+    /* A kernel without Landlock, or older than 5.19, or a filter of system calls that knows no Landlock (gVisor's, EPERM):
+     * paddock runs a program with a network alone there. */
+    if (rules < 0 && (errno == ENOSYS || errno == EOPNOTSUPP || errno == EINVAL || errno == EPERM))
+        return;
     everywhere.parent_fd = open("/", O_PATH | O_CLOEXEC);
     if (rules < 0 || syscall(SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &everywhere, 0) != 0 ||
         syscall(SYS_landlock_restrict_self, rules, 0) != 0)

@@ -109,11 +109,16 @@ async fn a_required_log_that_cannot_be_written_refuses_calls_and_service_goes_on
     let config = Daemon::with().set("audit.file", file.to_str().expect("text")).set("audit.required", true);
     let d = config.start().await;
     d.run("python", "print(1)").await.expect_success();
+    // Its line is written soon after its answer.
+    while !std::fs::read_to_string(&file).expect("the log").contains("run_code") {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
     std::fs::rename(&logs, &away).expect("moved");
     // The line of this call cannot be written; the calls behind it are refused.
     d.run("python", "print(2)").await.expect_success();
     d.log.line("the audit log cannot be written").await;
-    d.request("GET", "/ready").send().await.expect(503);
+    let unready = d.request("GET", "/ready").send().await.expect(503).json();
+    assert_eq!(unready["missing"], serde_json::json!(["the audit log cannot be written (audit.required)"]));
     let refused = d.request("GET", "/sessions/a/files").send().await.expect(503);
     assert_eq!(refused.json()["error"], "quota_exceeded");
     d.request("GET", "/status").send().await.expect(200);

@@ -3,6 +3,9 @@
 //!
 //! It needs root, for an engine of its own, and OpenSSH on both sides.
 
+#[path = "by_ssh/there.rs"]
+mod there;
+
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;

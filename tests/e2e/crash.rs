@@ -12,6 +12,8 @@
 mod client;
 #[path = "crash/engine.rs"]
 mod engine;
+#[path = "crash/soak.rs"]
+mod soak;
 #[path = "crash/tree.rs"]
 mod tree;
 
@@ -21,7 +23,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use tokio::join;
 
-use self::client::{Caller, Client, RETRY_AFTER, Tally, expect_passing, listed};
+use self::client::{Caller, Client, RETRY_AFTER, Tally, listed};
 use self::tree::{look, seen, sha256};
 use crate::support::{Chance, Daemon, PATIENCE, Setup, Store, View, within};
 
@@ -46,7 +48,7 @@ fn clients(languages: &'static [&'static str], chance: &mut Chance) -> Vec<Clien
         (Some(OTHER), "o/\u{fc} 1", "one", false),
     ];
     let all = all.map(|(token, session, dir, alone)| {
-        Client::new(Caller { token, session }, dir, alone, languages, chance.fork())
+        Client::new(Caller::new(token, session), dir, alone, languages, chance.fork())
     });
     all.into()
 }
@@ -144,11 +146,11 @@ async fn verify_session(d: &Daemon, mut clients: Vec<&mut Client>, language: &st
     }
     let looking = async {
         loop {
-            let ran = call(session.run(language, look(language))).await;
+            let ran = caller.run(session.run(language, look(language))).await.expect("an answer");
             if ran.document["success"] == true {
                 return ran;
             }
-            expect_passing(&ran);
+            caller.expect_passing(&ran);
             tokio::time::sleep(RETRY_AFTER).await;
         }
     };

@@ -1,6 +1,7 @@
 //! `/data`: files that a run leaves are saved, whatever their names, and the next run of any language finds
 //! them.
 
+use std::os::unix::fs::PermissionsExt;
 use std::time::Instant;
 
 use base64::Engine as _;
@@ -167,6 +168,54 @@ async fn every_shape_of_tree_is_saved() {
     )
     .await
     .expect_stdout("a directory a file false\n");
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn a_program_that_closes_data_itself_closes_it_for_nobody_else() {
+    let d = Daemon::start().await;
+    let s = d.session("closed");
+    for mode in ["000", "600", "555"] {
+        let ran = s.sh(&format!("echo kept > f{mode}; chmod {mode} /data; echo done")).await;
+        ran.expect_stdout("done\n");
+        s.upload(&format!("g{mode}"), b"kept").await.expect_success();
+        s.sh(&format!("cat f{mode} g{mode}")).await.expect_stdout("kept\nkept");
+    }
+    s.python("import os; os.chmod('/data', 0)").await.expect_success();
+    s.python("import os; print(len(os.listdir('/data')))").await.expect_stdout("6\n");
+    d.stop().await;
+}
+
+/// As after a copy of the store by another user. Root reads everything, unless it lacks the capabilities.
+#[tokio::test]
+async fn a_saved_file_that_the_daemon_cannot_read_is_named_and_nothing_is_lost() {
+    let dropped = ["--bounding-set", "--inh-caps"].map(|set| format!("{set}=-dac_override,-dac_read_search"));
+    let plain = ["setpriv", &dropped[0], &dropped[1], "--"];
+    let d = Daemon::with().under(&plain).start().await;
+    let s = d.session("s");
+    s.upload("dir/shut", b"kept").await.expect_success();
+    s.upload("open", b"too").await.expect_success();
+    let sessions = std::fs::read_dir(d.store.path()).expect("the store");
+    let mut files = sessions.flatten().map(|one| one.path().join("files/dir/shut"));
+    let file = files.find(|file| file.exists()).expect("the saved file");
+    let allow = |mode| std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).expect("a mode");
+    allow(0);
+    for _ in 0..2 {
+        let refused = s.sh("cat open; rm -rf open dir").await.expect_error("file_unreadable");
+        let message = refused.text("message");
+        assert!(
+            message.starts_with("the saved file \"dir/shut\" of this session cannot be read"),
+            "{message}"
+        );
+        assert!(!message.contains(d.store.path().to_str().expect("text")), "{message}");
+    }
+    allow(0o600);
+    s.sh("cat dir/shut open").await.expect_stdout("kepttoo");
+    // Or the caller replaces it.
+    allow(0);
+    s.upload("dir/shut", b"new").await.expect_success();
+    s.tool("close_session").await.expect_success();
+    s.sh("cat dir/shut open").await.expect_stdout("newtoo");
     d.stop().await;
 }
 

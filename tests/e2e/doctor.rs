@@ -14,7 +14,7 @@ pub(crate) use self::look::Look;
 use crate::support::{Daemon, Store, engine_host, program};
 
 #[path = "doctor/look.rs"]
-mod look;
+pub(crate) mod look;
 #[path = "doctor/proxy.rs"]
 mod proxy;
 #[path = "doctor/way_out.rs"]

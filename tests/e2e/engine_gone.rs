@@ -175,7 +175,8 @@ async fn an_image_for_another_architecture_is_ignored_and_the_previous_one_stays
     engine.load_for("paddock-example-sh", foreign);
     let said = d.log.line_since(mark, &format!("is left out: it is made for {foreign}")).await;
     assert!(said.contains("image paddock-example-sh"), "{said}");
-    d.request("GET", "/ready").send().await.expect(200);
+    let ready = d.request("GET", "/ready").send().await.expect(200).json();
+    assert_eq!(ready["degraded"], serde_json::json!(["a runner image cannot be used"]));
     d.session("after").sh("echo after").await.expect_stdout("after\n");
     // Also by the next daemon, which knows nothing of the past.
     let store = d.store.clone();

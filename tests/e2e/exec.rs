@@ -50,7 +50,7 @@ fn id_of(ran: &Ran) -> String {
 }
 
 /// All of its events up to the end, read page by page.
-async fn read_all(d: &Daemon, id: &str) -> Vec<Value> {
+pub(crate) async fn read_all(d: &Daemon, id: &str) -> Vec<Value> {
     let mut events: Vec<Value> = Vec::new();
     loop {
         let since = events.last().map_or(0, |event| event["seq"].as_u64().expect("a number"));
@@ -71,7 +71,7 @@ fn is_last(event: Option<&Value>) -> bool {
 }
 
 /// The bytes of one stream.
-fn bytes_of(events: &[Value], stream: &str) -> Vec<u8> {
+pub(crate) fn bytes_of(events: &[Value], stream: &str) -> Vec<u8> {
     let mut all = Vec::new();
     for event in events.iter().filter(|event| event["type"] == stream) {
         let data = event["data"].as_str().expect("data");

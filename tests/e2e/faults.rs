@@ -10,7 +10,7 @@
 //! | containerd is killed | sessions with a container go on | nothing | 5 s after the engine has restarted it | `engine` |
 //! | the store's disk is full, or read-only | runs keep their output, files are refused as `quota_exceeded`, `/ready` is 503 if it is read-only | nothing | with the next call, or in 2 s | `full` |
 //! | a sync takes 500 ms | what saves a file waits for it; other calls do not | nothing | at once | `disk` |
-//! | a sector fails at a write | that file is refused as `quota_exceeded` | nothing that this daemon acknowledged; a start on such a disk is not tested | with the next call, once the disk has replaced the sector | `disk` |
+//! | a sector fails at a write | that file is refused as `quota_exceeded` | nothing that was acknowledged, by this daemon and the next | with the next call, once the disk has replaced the sector; `/ready` asks for a restart | `disk` |
 //! | a sector fails at a read | that file cannot be read, and never reads wrong; others can; a run that needs it is refused | that file, while the sector fails | not tested | `disk` |
 //! | no descriptor is left | new connections wait, open ones go on | nothing | at once | `room` |
 //! | no process or thread can be made | calls go on with the threads that there are | nothing | at once | `room` |

@@ -146,6 +146,7 @@ async fn a_changed_certificate_is_used_and_a_broken_one_is_not() {
         let ready = curl(&new, &[&format!("{}/ready", d.url)]).expect("it serves");
         assert!(ready.contains(r#""status":"ready""#) && ready.contains("previous one"), "{ready}");
         assert_eq!(metric(&d, &new, "paddock_tls_certificate_outdated"), 1.0);
+        assert_eq!(metric(&d, &new, "paddock_degraded{what=\"certificate_outdated\"}"), 1.0);
         std::fs::write(folder.join(name), good).expect("a file");
         d.log.line_since(mark, "the new TLS certificate is in use").await;
         assert!(!curl(&new, &[&health]).expect("it serves").contains("degraded"));

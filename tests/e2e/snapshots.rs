@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 use crate::support::{Daemon, Image, Setup, Store, View};
 
 /// Prints how it was started: `restored`, `imported` or `None` where it was cold.
-const HOW: &str = "print(globals().get('WARM'))";
+pub(crate) const HOW: &str = "print(globals().get('WARM'))";
 
 /// A proof that says the same however it is run.
-const ALIKE: &str = "import sys; print('alike'); print('too', file=sys.stderr); sys.exit(3)";
+pub(crate) const ALIKE: &str = "import sys; print('alike'); print('too', file=sys.stderr); sys.exit(3)";
 
 /// The fake with this behaviour and this proof.
-fn image(behaviour: &str, proof: &str) -> Image {
+pub(crate) fn image(behaviour: &str, proof: &str) -> Image {
     image_with_levels(behaviour, proof, "")
 }
 
@@ -159,6 +159,7 @@ async fn without_a_snapshot_that_works_containers_import_and_the_log_says_why() 
         assert!(line.contains(&format!("outcome={outcome} ")) && line.contains(why), "{behaviour}: {line}");
         assert_eq!(warm(&d, "s").await, "imported\n", "{behaviour}");
         assert!(metric(&d, "paddock_snapshot_in_use{language=\"python\"} 0").await);
+        assert!(metric(&d, "paddock_degraded{what=\"snapshot_missing\"} 1").await);
         let counted = format!("paddock_snapshot_takes_total{{language=\"python\",outcome=\"{outcome}\"}} 1");
         assert!(metric(&d, &counted).await, "{counted}");
         until_none_is_left(&view, Duration::from_secs(15)).await;

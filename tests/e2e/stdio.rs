@@ -187,6 +187,41 @@ async fn an_incomplete_handshake_is_accepted() {
 }
 
 #[tokio::test]
+async fn what_comes_before_the_first_request_ends_no_connection() {
+    let d = Daemon::start().await;
+    let mut server = Server::silent(&d.store);
+    for early in [
+        json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }),
+        json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 1 } }),
+        json!({ "jsonrpc": "2.0", "method": "notifications/nobody/knows" }),
+        json!({ "jsonrpc": "2.0", "id": 9, "result": {} }),
+    ] {
+        server.say(&early).await;
+    }
+    server.write("garbage\n").await;
+    let refused = server.message().await.expect("an answer");
+    assert_eq!((&refused["id"], &refused["error"]["code"]), (&Value::Null, &json!(-32700)), "{refused}");
+    assert_eq!(server.ask("ping", json!({})).await["result"], json!({}));
+    server.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).await;
+    let params = json!({
+        "protocolVersion": "2025-11-25", "capabilities": {},
+        "clientInfo": { "name": "test", "version": "1" },
+    });
+    assert_eq!(server.ask("initialize", params).await["result"]["serverInfo"]["name"], "paddock");
+    server.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).await;
+    // A notification that follows the session's first request is not dropped: this one ends the call.
+    let id = server.begin(&d.store, "touch /data/begun; sleep 60").await;
+    server
+        .say(&json!({
+            "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id }
+        }))
+        .await;
+    server.sh("echo next").await.expect_stdout("next\n");
+    assert_eq!(d.log.count("a local client connected"), 1, "it is one connection: {}", d.log.text());
+    d.stop().await;
+}
+
+#[tokio::test]
 async fn any_number_share_the_running_daemon() {
     let d = Daemon::start().await;
     for socket in ["daemon.sock", "http.sock"] {

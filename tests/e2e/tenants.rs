@@ -20,7 +20,7 @@ fn token(store: &Store, arguments: &[&str]) -> Output {
 }
 
 /// Adds a token and returns it.
-fn add(store: &Store, arguments: &[&str]) -> String {
+pub(crate) fn add(store: &Store, arguments: &[&str]) -> String {
     let added = token(store, &[&["add"], arguments].concat());
     assert!(added.status.success(), "{added:?}");
     String::from_utf8(added.stdout).expect("text").trim().to_owned()
@@ -50,26 +50,26 @@ async fn changes(request: impl Fn() -> Request, while_it_is: u16) -> (u16, Durat
 const FIGURES: &str = "only-for-the-figures-1";
 
 /// A daemon with this token.
-fn daemon() -> Setup {
+pub(crate) fn daemon() -> Setup {
     Daemon::with().set("metrics.token", FIGURES)
 }
 
-async fn metrics(d: &Daemon) -> String {
+pub(crate) async fn metrics(d: &Daemon) -> String {
     Request::new(d.addr, "GET", "/metrics").bearer(FIGURES).send().await.expect(200).text()
 }
 
-fn call(d: &Daemon, token: &str, tool: &str, arguments: Value) -> Request {
+pub(crate) fn call(d: &Daemon, token: &str, tool: &str, arguments: Value) -> Request {
     let params = json!({ "name": tool, "arguments": arguments });
     let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
     Request::new(d.addr, "POST", "/mcp").header("accept", "application/json").bearer(token).json(&call)
 }
 
-fn python(d: &Daemon, token: &str, session: &str, code: &str) -> Request {
+pub(crate) fn python(d: &Daemon, token: &str, session: &str, code: &str) -> Request {
     call(d, token, "run_code", json!({ "language": "python", "code": code, "conversationId": session }))
 }
 
 /// The document of a tool's answer.
-fn document(answer: &Answer) -> Value {
+pub(crate) fn document(answer: &Answer) -> Value {
     let text = &answer.json()["result"]["content"][0]["text"];
     serde_json::from_str(text.as_str().unwrap_or_default())
         .unwrap_or_else(|_| answer.json()["result"]["structuredContent"].clone())
@@ -251,6 +251,7 @@ async fn a_token_ends_at_its_time_and_a_broken_file_takes_nobodys_token() {
     status(&long).send().await.expect(200);
     let metrics = metrics(&d).await;
     assert!(metrics.contains("paddock_tokens_file_good 0"), "{metrics}");
+    assert!(metrics.contains("paddock_degraded{what=\"tokens_outdated\"} 1"), "{metrics}");
     std::fs::write(&file, good).expect("the good file");
     within(PATIENCE, "a good file", async {
         while ready().await.get("degraded").is_some() {

@@ -81,6 +81,15 @@ async fn a_container_is_made_started_and_removed() {
     engine.container_unpause(&id).await.expect("unpause");
     assert_eq!(status().await, ContainerStatus::Running);
 
+    let shares = || {
+        let mut docker = std::process::Command::new("docker");
+        let asked = docker.args(["inspect", "--format", "{{.HostConfig.CpuShares}}", id.as_str()]).output();
+        String::from_utf8(asked.expect("docker").stdout).expect("text").trim().to_owned()
+    };
+    assert_eq!(shares(), "0", "the engine's default");
+    engine.container_weigh(&id, 256).await.expect("another weight");
+    assert_eq!(shares(), "256");
+
     engine.container_kill(&id, Signal::Kill).await.expect("kill");
     let ended = eventually("its end", async || {
         let found = engine.container_inspect(&id).await.expect("inspect").state;
@@ -98,6 +107,7 @@ async fn a_container_is_made_started_and_removed() {
     for error in [
         engine.container_inspect(&id).await.expect_err("gone"),
         engine.container_start(&id).await.expect_err("gone"),
+        engine.container_weigh(&id, 256).await.expect_err("gone"),
         engine.container_remove(&id).await.expect_err("gone"),
     ] {
         assert!(error.is_not_found(), "{error}");

@@ -22,6 +22,7 @@ use fuser::{
     BackgroundSession, FileAttr, FileType, Filesystem, MountOption, ReplyAttr, ReplyData, ReplyEmpty,
     ReplyEntry, ReplyOpen, ReplyWrite, Request,
 };
+use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use tempfile::TempDir;
 
@@ -127,9 +128,33 @@ impl BadDisk {
         self.faults.failing.lock().expect("whole").clear();
     }
 
+    /// Takes all of its free space, until the result is dropped.
+    pub(crate) fn fill(&self) -> Filler {
+        let path = self.mounted.join("filler");
+        let file = File::create(&path).expect("a file");
+        let mut step = 64 << 20;
+        let mut at = 0;
+        while step >= 4096 {
+            match rustix::fs::fallocate(&file, FallocateFlags::empty(), at, step) {
+                Ok(()) => at += step,
+                Err(_) => step /= 2,
+            }
+        }
+        Filler(path)
+    }
+
     /// The number of reads and writes that failed.
     pub(crate) fn failed(&self) -> u64 {
         self.faults.failed.load(Ordering::Relaxed)
+    }
+}
+
+/// A file that has all the space of a disk.
+pub(crate) struct Filler(PathBuf);
+
+impl Drop for Filler {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
     }
 }
 

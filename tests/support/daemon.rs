@@ -24,11 +24,14 @@ pub(crate) const TOKEN: &str = "the-token-of-these-tests";
 /// Time for a drain and the removal of every container.
 const END: Duration = Duration::from_secs(80);
 
-/// Keeps the binary open: a build in the middle of the tests must not change what they test.
+/// The daemon's binary, or that of `PADDOCK_TEST_DAEMON`. Keeps it open: a build in the middle of the tests
+/// must not change what they test.
 pub(crate) fn program() -> &'static str {
     static PROGRAM: OnceLock<(File, String)> = OnceLock::new();
     let (_, path) = PROGRAM.get_or_init(|| {
-        let file = File::open(env!("CARGO_BIN_EXE_paddock")).expect("the daemon's binary");
+        let other = std::env::var("PADDOCK_TEST_DAEMON").ok();
+        let path = other.as_deref().unwrap_or(env!("CARGO_BIN_EXE_paddock"));
+        let file = File::open(path).expect("the daemon's binary");
         let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
         (file, path)
     });

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
 use tempfile::TempDir;
 
 use super::{Log, PATIENCE};
@@ -51,6 +52,44 @@ impl PrivateEngine {
         let mut engine = PrivateEngine { dir, bridge, flags, under, running: None };
         engine.start().await;
         engine
+    }
+
+    /// An engine with these runtimes: a name, and the arguments that gVisor's `runsc` gets.
+    pub(crate) async fn with_gvisor(runtimes: &[(&str, &[&str])], flags: &[String]) -> PrivateEngine {
+        let runtimes = runtimes.iter().map(|(name, arguments)| {
+            let arguments = ["--platform=ptrace", "--network=none"].iter().chain(*arguments);
+            let arguments: Vec<_> = arguments.collect();
+            ((*name).to_owned(), json!({ "path": "/usr/bin/runsc", "runtimeArgs": arguments }))
+        });
+        let runtimes: serde_json::Map<String, serde_json::Value> = runtimes.collect();
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), json!({ "runtimes": runtimes }).to_string()).expect("a configuration");
+        let config = ["--config-file".to_owned(), file.path().display().to_string()];
+        PrivateEngine::with_flags(&[flags, &config].concat(), &[]).await
+    }
+
+    /// An engine that maps users, to 500000 and above.
+    pub(crate) async fn that_maps_users() -> PrivateEngine {
+        let files = user_files();
+        let under = within_user_files(&files, "");
+        let flags = ["--userns-remap=mapped:mapped".to_owned()];
+        PrivateEngine::with_flags(&flags, &under).await
+    }
+
+    /// A rootless engine of a user of its own.
+    pub(crate) async fn rootless() -> PrivateEngine {
+        let files = user_files();
+        // As dockerd-rootless.sh does it, but for the network, which no container of paddock has.
+        let own = "previous=\nfor word in \"$@\"; do\n\
+                   [ \"$previous\" != --data-root ] || place=${word%/*}\nprevious=$word\ndone\n\
+                   mkdir \"$place/run\"; chown mapped:mapped \"$place\" \"$place/run\"\n\
+                   export HOME=$place XDG_RUNTIME_DIR=$place/run PATH=/usr/sbin:/sbin:/usr/bin:/bin\n\
+                   set -- setpriv --reuid=mapped --regid=mapped --clear-groups -- rootlesskit --net=host \
+                   --port-driver=none --copy-up=/etc --copy-up=/run \
+                   sh -c 'rm -f /run/docker /run/containerd; exec \"$@\"' sh \"$@\"\n";
+        let under = within_user_files(&files, own);
+        let flags = ["--rootless", "--storage-driver=vfs"].map(str::to_owned);
+        PrivateEngine::with_flags(&flags, &under).await
     }
 
     /// Copies an image from the main engine.
@@ -98,7 +137,9 @@ impl PrivateEngine {
         for (flag, name) in [("--data-root", "data"), ("--exec-root", "exec"), ("--pidfile", "pid")] {
             command.arg(flag).arg(self.path(name));
         }
-        command.args(["-H", &self.host(), "--bridge", &self.bridge]);
+        // A user's engine can make nothing of a bridge of the host.
+        let is_users = self.flags.iter().any(|flag| flag == "--rootless");
+        command.args(["-H", &self.host(), "--bridge", if is_users { "none" } else { &self.bridge }]);
         command.args(["--iptables=false", "--ip-forward=false", "--ip-masq=false"]);
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("dockerd");
         let (log, ended) = Log::read(child.stderr.take().expect("it is piped"));
@@ -186,6 +227,32 @@ impl Drop for PrivateEngine {
         self.unmount();
         let _ = Command::new("ip").args(["link", "del", &self.bridge]).status();
     }
+}
+
+/// The host's files of users, with one more, whose subordinate users are 500000 to 565535.
+fn user_files() -> TempDir {
+    let dir = TempDir::new().expect("a directory");
+    for (file, line) in [
+        ("passwd", "mapped:x:4711:4711::/:/bin/false"),
+        ("group", "mapped:x:4711:"),
+        ("subuid", "mapped:500000:65536"),
+        ("subgid", "mapped:500000:65536"),
+    ] {
+        let before = std::fs::read_to_string(format!("/etc/{file}")).unwrap_or_default();
+        std::fs::write(dir.path().join(file), format!("{before}{line}\n")).expect("a file");
+    }
+    dir
+}
+
+/// The words that start a program with these files in place of the host's, in a mount namespace of its own,
+/// so that the host's stay unchanged; `more` is done before.
+fn within_user_files(files: &TempDir, more: &str) -> [String; 6] {
+    let mut script = "set -e\n".to_owned();
+    for file in ["passwd", "group", "subuid", "subgid"] {
+        script.push_str(&format!("mount --bind {} /etc/{file}\n", files.path().join(file).display()));
+    }
+    script.push_str(&format!("{more}exec \"$@\"\n"));
+    ["unshare", "-m", "sh", "-c", &script, "sh"].map(str::to_owned)
 }
 
 fn run(program: &str, args: &[&str]) {

@@ -19,6 +19,7 @@ use crate::pause::Pause;
 
 /// Answers [`Request::Apply`]: applies the daemon's changes in their order.
 pub(crate) async fn serve(container: &Container, stream: &Stream) {
+    files::unlock_root();
     let done = apply_all(stream, &container.baseline).await;
     match done {
         Ok(()) => stream.event(&Event::Applied).await,

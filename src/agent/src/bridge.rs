@@ -9,6 +9,7 @@ use std::os::unix::net::{SocketAddr, UnixStream};
 use std::time::{Duration, Instant};
 
 use paddock_proto::limits::SOCKET_NAME;
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::stdio::{dup2_stdin, dup2_stdout};
 
 use crate::carrier;
@@ -17,6 +18,8 @@ use crate::carrier;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(crate) fn main() -> io::Result<()> {
+    // The program's mode makes it so already, unless the runtime starts only what everybody may read.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     let mut socket = connect()?;
     carrier::hand_over(&socket)?;
     // Only PID 1 has them now: when it closes them, the engine sees their end.

@@ -20,6 +20,17 @@ pub(crate) fn open_root() -> Result<OwnedFd> {
     fs::open(DATA_DIR, DIR, Mode::empty())
 }
 
+/// Makes `/data` usable for its owner again, if a program has changed its mode: otherwise no program could
+/// start there, and no file be saved.
+pub(crate) fn unlock_root() {
+    let mode = fs::stat(DATA_DIR).map(|stat| Mode::from_raw_mode(stat.st_mode & 0o7777));
+    if let Ok(mode) = mode
+        && !mode.contains(Mode::RWXU)
+    {
+        let _ = fs::chmod(DATA_DIR, mode | Mode::RWXU);
+    }
+}
+
 /// An existing directory.
 pub(crate) fn open_dir(path: Option<&RelPath>) -> Result<OwnedFd> {
     let mut dir = open_root()?;

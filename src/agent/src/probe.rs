@@ -29,10 +29,12 @@ pub(crate) fn look(quotas: Option<Quotas>) -> ProbeReport {
         let mut ids = field(name).split_ascii_whitespace().map(|id| id.parse().unwrap_or(0));
         [ids.next().unwrap_or(0), ids.next().unwrap_or(0), ids.next().unwrap_or(0)]
     };
-    let capabilities = ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"]
+    let set = |name: &str| u64::from_str_radix(field(name), 16);
+    let capabilities = ["CapInh", "CapPrm", "CapEff", "CapBnd"]
         .iter()
-        .map(|set| u64::from_str_radix(field(set), 16).unwrap_or(u64::MAX))
-        .fold(0, |all, set| all | set);
+        .map(|name| set(name).unwrap_or(u64::MAX))
+        .fold(set("CapAmb").unwrap_or_else(|_| kernel::ambient()), |all, set| all | set);
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let data = rustix::fs::statvfs(DATA_DIR).ok();
     let data = data.as_ref();
     let device = |path: &str| rustix::fs::stat(path).ok().map(|s| (s.st_dev, s.st_ino));
@@ -41,7 +43,10 @@ pub(crate) fn look(quotas: Option<Quotas>) -> ProbeReport {
         gids: ids("Gid"),
         groups: field("Groups").split_ascii_whitespace().filter_map(|g| g.parse().ok()).collect(),
         capabilities,
-        no_new_privs: field("NoNewPrivs") == "1",
+        no_new_privs: match field("NoNewPrivs") {
+            "" => rustix::thread::no_new_privs().unwrap_or(false), // gVisor's status has no such line
+            value => value == "1",
+        },
         seccomp: field("Seccomp").parse().unwrap_or(0),
         interfaces: interfaces(),
         outside: outside::look(),
@@ -49,12 +54,15 @@ pub(crate) fn look(quotas: Option<Quotas>) -> ProbeReport {
             .err()
             .map_or(0, |e| e.raw_os_error().unwrap_or(-1)),
         root_read_only: rustix::fs::statvfs("/")
-            .is_ok_and(|fs| fs.f_flag.contains(StatVfsMountFlags::RDONLY)),
+            .is_ok_and(|fs| fs.f_flag.contains(StatVfsMountFlags::RDONLY))
+            || is_mounted_read_only(&mounts),
         data_bytes: data.map_or(0, |d| d.f_blocks * d.f_frsize),
         data_free: data.map_or(0, |d| d.f_bavail * d.f_frsize),
         data_inodes: data.map_or(0, |d| d.f_files),
         data_write_errno: fill::first(DATA_DIR).err().map_or(0, Errno::raw_os_error),
-        data_aliases: DATA_ALIASES.iter().all(|path| device(path) == device(DATA_DIR)),
+        // In gVisor each mount has numbers of its own.
+        data_aliases: DATA_ALIASES.iter().all(|path| device(path) == device(DATA_DIR))
+            || fill::is_seen_in(DATA_DIR, &DATA_ALIASES),
         tmp_bytes: rustix::fs::statvfs("/tmp").ok().map_or(0, |d| d.f_blocks * d.f_frsize),
         refused: [refused(), kernel::refused()].concat(),
         host_files: kernel::host_files(),
@@ -81,6 +89,13 @@ pub(crate) fn look(quotas: Option<Quotas>) -> ProbeReport {
         filled: quotas.map(|quotas| fill::try_out(&quotas)),
         charged: quotas.map(|_| charge::look()).unwrap_or_default(),
     }
+}
+
+/// By the text of /proc/PID/mounts: gVisor says it there, and nothing in statvfs(2).
+fn is_mounted_read_only(mounts: &str) -> bool {
+    let root = mounts.lines().rfind(|line| line.split(' ').nth(1) == Some("/"));
+    let options = root.and_then(|line| line.split(' ').nth(3)).unwrap_or_default();
+    options.split(',').any(|option| option == "ro")
 }
 
 /// The user outside that is UID 0 in here: the second number of the map of users.
@@ -142,4 +157,17 @@ fn refused() -> Vec<(String, i32)> {
         seen.push(("32-bit calls".to_owned(), if through { 0 } else { libc::EPERM }));
     }
     seen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_mount_of_the_root_says_whether_it_is_read_only() {
+        let over = "none / 9p ro,trans=fd 0 0\nproc /proc proc rw 0 0\n";
+        assert!(is_mounted_read_only(over));
+        assert!(!is_mounted_read_only(&format!("{over}none / 9p rw,errors=remount-ro 0 0\n")));
+        assert!(!is_mounted_read_only("none /a 9p ro 0 0\n"));
+    }
 }

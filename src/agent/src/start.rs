@@ -23,7 +23,7 @@ use crate::process::Process;
 use crate::program::{CodeInput, Program, in_memory, prepare};
 use crate::report::Reports;
 use crate::sys::EXTRA_FD;
-use crate::{disk, execute, job, policy};
+use crate::{disk, execute, files, job, policy};
 
 /// What a program reads.
 pub(crate) enum ProgramInput {
@@ -49,6 +49,7 @@ pub(crate) async fn start(
     if let Some(limit) = spec.limits.disk {
         disk::look_before(limit).await;
     }
+    files::unlock_root();
     let mut env = spec.env.clone();
     let (stdin, extra) = match input {
         ProgramInput::Code(input) => {

@@ -77,6 +77,7 @@ impl DataWalk {
     /// Walks over `/data`, outermost first. The number of entries is bounded by the volume's inodes, or by
     /// the scope.
     pub(crate) async fn run(scope: Scope<'_>) -> Self {
+        files::unlock_root();
         let mut walk = Self::default();
         let mut pause = Pause::default();
         let begun = Instant::now();

@@ -9,6 +9,7 @@
 //!
 //! A second signal cuts the drain short.
 
+mod cluster;
 mod error;
 mod settings;
 mod tokens;
@@ -29,6 +30,8 @@ pub use self::settings::{engine_host, pool};
 pub(crate) use self::settings::{ledger, mounts, store_options};
 use crate::api::{Ending, LocalServer, Server, ServerTls, Socket, SocketKind};
 use crate::audit::AuditLog;
+use crate::cluster::Cluster;
+use crate::cluster::keys::ClusterKeys;
 use crate::config::Config;
 use crate::drops::Drops;
 use crate::egress::Egress;
@@ -128,6 +131,8 @@ struct OpenListeners {
     metrics: Option<TcpListener>,
     /// The listener of links to ports, if there is one.
     ports: Option<TcpListener>,
+    /// The listener of peers, if there are any.
+    peers: Option<TcpListener>,
     /// The socket in the store, for HTTP.
     socket: Socket,
 }
@@ -161,6 +166,8 @@ impl App {
         let http = http.map_err(|error| cannot_listen(config.http.addr, "http.addr", error))?;
         let scraped = listen(config.metrics.addr, "metrics.addr").await?;
         let ports = listen(config.ports.addr, "ports.addr").await?;
+        let peers = listen(config.cluster.as_ref().map(|cluster| cluster.addr), "cluster.addr").await?;
+        let cluster = cluster::open(config, &store, &metrics).await?;
         let bound = http.local_addr().map_err(|error| cannot_listen(config.http.addr, "http.addr", error))?;
         let url = config.http.base_url(bound);
         let lost = LostFiles::open(&store, &settings::session_bounds(config, tenants.clone()))?;
@@ -170,8 +177,8 @@ impl App {
             (store, metrics, tenants, audit),
             pool.clone(),
             (adopted, lost),
-            (http, scraped, ports),
-            (url, tls),
+            (http, scraped, ports, peers),
+            (url, tls, cluster),
         )
         .await
         {
@@ -190,10 +197,16 @@ impl App {
         (store, metrics, tenants, audit): (Arc<Store>, Metrics, Arc<Tenants>, Arc<AuditLog>),
         pool: Pool,
         (adopted, lost): (Adopted, Arc<LostFiles>),
-        (http, scraped, ports): (TcpListener, Option<TcpListener>, Option<TcpListener>),
-        (url, tls): (String, Option<Arc<ServerTls>>),
+        (http, scraped, ports, peers): (
+            TcpListener,
+            Option<TcpListener>,
+            Option<TcpListener>,
+            Option<TcpListener>,
+        ),
+        (url, tls, cluster): (String, Option<Arc<ServerTls>>, Option<Arc<Cluster>>),
     ) -> Result<Self, AppError> {
-        let signer = open_signer(config, &store, &tenants, &url).await?;
+        let shared = cluster.as_deref().map(Cluster::keys);
+        let signer = open_signer(config, &store, &tenants, (&url, shared)).await?;
         let egress = Egress::open(config.egress.clone(), metrics.clone());
         egress.keep_spending(store.folder("models")?.join("spending.json"));
         egress.limit_tenants(tenants.clone());
@@ -201,7 +214,8 @@ impl App {
         let sessions = Sessions::new(store.clone(), pool.clone(), egress.clone(), bounds, metrics.clone())?;
         let notifications = Arc::new(Notifications::default());
         let bounds = settings::execution_bounds(config);
-        let secret = store.secret("port-links.secret")?;
+        let own = store.secret("port-links.secret")?;
+        let secret = shared.map_or(own, |keys| keys.ports);
         let links = settings::port_links(config, ports.as_ref(), &url, &secret, &tenants);
         let executions = Executions::new(sessions.clone(), bounds, notifications.clone(), links.clone());
         let packages = Packages::open(
@@ -211,11 +225,18 @@ impl App {
             config.timeouts.max,
         );
         let in_flight = sessions.adopt(adopted, &lost).await;
+        if let Some(cluster) = &cluster {
+            executions.name_node(cluster.tag());
+        }
         executions.recover(&store, in_flight).await?;
         let stopping = CancellationToken::new();
         let bounds = config.ports.bounds.clone();
         let forwarder =
             PortForwarder::new(sessions.clone(), links, &url, bounds, tenants.clone(), stopping.clone());
+        if let Some(ledger) = store.ledger() {
+            let sessions = Arc::downgrade(&sessions);
+            tokio::spawn(cluster::end_with_lease(ledger.clone(), sessions, stopping.clone()));
+        }
         let entries = config.limits.data_inodes.into();
         let drops = Drops::new(settings::drop_roots(config)?, entries);
         let services = Arc::new(Services {
@@ -229,6 +250,7 @@ impl App {
             ports: Arc::new(forwarder),
             tenants,
             audit,
+            cluster: cluster.clone(),
             signer,
             notifications,
             run_history: RunHistory::default(),
@@ -244,7 +266,8 @@ impl App {
             message_shares: Arc::new(MessageShares::default()),
             task_permits: TaskPermits::default(),
         });
-        let mcp_key = store.secret("mcp.secret")?;
+        let own = store.secret("mcp.secret")?;
+        let mcp_key = shared.map_or(own, |keys| keys.mcp);
         let api = settings::api(config, (&url, tls.clone()), store.folder("mcp")?, mcp_key);
         let root = &config.store.root;
         let in_store = |error| AppError::ListenInStore { folder: root.clone(), error };
@@ -257,7 +280,7 @@ impl App {
             server,
             tls,
             local,
-            listeners: OpenListeners { http, metrics: scraped, ports, socket },
+            listeners: OpenListeners { http, metrics: scraped, ports, peers, socket },
             url,
         })
     }
@@ -277,12 +300,16 @@ impl App {
         let ports = listeners.ports.as_ref().and_then(|listener| listener.local_addr().ok());
         let of_ports =
             listeners.ports.map(|listener| tokio::spawn(server.clone().serve_ports(listener, end.clone())));
+        let of_peers = services.cluster.clone().zip(listeners.peers).map(|(cluster, listener)| {
+            tokio::spawn(cluster.clone().watch(services.stopping.clone()));
+            tokio::spawn(server.clone().serve_peers(cluster, listener, end.clone()))
+        });
         let requests = [
             tokio::spawn(local.serve(end.clone())),
             tokio::spawn(server.clone().serve((listeners.http, listeners.socket), end)),
         ];
         let serving = ServingApp {
-            requests: requests.into_iter().chain(of_ports).collect(),
+            requests: requests.into_iter().chain(of_ports).chain(of_peers).collect(),
             sweep: tokio::spawn(services.executions.clone().sweep()),
             tokens: [
                 tokio::spawn(services.tenants.clone().watch()),
@@ -420,11 +447,12 @@ async fn open_signer(
     config: &Config,
     store: &Store,
     tenants: &Tenants,
-    url: &str,
+    (url, shared): (&str, Option<&ClusterKeys>),
 ) -> Result<Signer, AppError> {
-    let key = match &config.files.secret {
-        Some(secret) => secret.expose().as_bytes().to_vec(),
-        None => store.secret("files.secret")?.to_vec(),
+    let key = match (&config.files.secret, shared) {
+        (Some(secret), _) => secret.expose().as_bytes().to_vec(),
+        (None, Some(keys)) => keys.files.to_vec(),
+        (None, None) => store.secret("files.secret")?.to_vec(),
     };
     let book = tenants.book();
     let owners = book.tenants().map(|tenant| &*tenant.name);

@@ -77,6 +77,7 @@
 //! | [`tenants`] | tokens and their limits: the file of tokens, who is served next where tenants wait, `paddock token`; all rules are pure |
 //! | [`audit`] | the audit log: who did what, in a chain of hashes; `paddock audit verify` |
 //! | [`telemetry`] | the daemon's spans, for a collector of OpenTelemetry |
+//! | [`cluster`] | many machines: whose a session is, and requests passed to the node that has it; placement, the view of the nodes and the header of a hop are pure |
 //! | [`sign`] | signed links |
 //! | [`execution`] | commands that outlive their call: start, input, end, recovery after a restart |
 //! | `execution/log` | what a command wrote, on disk, and the numbered events that readers get from it |
@@ -92,6 +93,7 @@
 //! | `local_daemon` | connects `stdio` and `terminal` to the running daemon, or makes this process the daemon |
 //! | [`services`] | what one daemon has, made once by `app`: the services that tools and `api` share |
 //! | [`app`] | the only wiring: from a configuration to a running daemon, and to its end |
+//! | [`degradation`] | what can fail while the daemon goes on: one table for `/ready`, `doctor`, metrics and alerts |
 //! | [`metrics`] | everything that is counted or measured: one facade whose methods name events |
 //! | [`doctor`] | what this host really enforces, tested in a container; no other module uses it |
 //! | [`config`], [`id`], [`log`], [`trace`], [`build`], `printable`, `stand_in_port`, `holder`, `signals` | leaves: settings, random names, log lines and their trace, the commit of this build, text made safe to print, a stand-in's port, the owner of a lock, signals |
@@ -235,9 +237,15 @@
 //!   any session: a client that reconnects has another session and the same work. If a call names a session
 //!   too, it must be the execution's own.
 //! * **A flood waits behind itself.** Where calls of several tenants wait (for permits, executions,
-//!   containers and their starts), the next tenant in the round is served, not the next call. A quiet tenant
-//!   waits for one place to come free, and one place is kept for whoever has none. Before, a single token
-//!   could hold every waiting place and every session ([`tenants::fair`]).
+//!   containers and their starts, fetches of packages), the next tenant in the round is served, not the next
+//!   call. A quiet tenant waits for one place to come free, and one place is kept for whoever has none.
+//!   Before, a single token could hold every waiting place and every session ([`tenants::fair`]). What is
+//!   saved is synced in turns too.
+//! * **A tenant weighs what its token does, not what it has running.** The kernel divides processors between
+//!   containers, so nine busy ones would get nine times as much as one. Those of a tenant with several are
+//!   made lighter ([`tenants::weigh`]); nobody waits for that, and a tenant that is alone is never weighed.
+//!   To let fewer programs run at a time would divide as well, but programs that wait for a network would
+//!   hold places that nobody uses.
 //! * **The file of tokens is looked at, not watched.** A look every 250 ms costs one `stat`, and sees what
 //!   inotify does not: files behind exchanged links (a secret of Kubernetes) and of other machines. A token
 //!   that is gone cuts its connections where they are counted, so no request pays for it.
@@ -320,7 +328,9 @@ pub mod app;
 pub mod audit;
 pub mod backup;
 pub mod build;
+pub mod cluster;
 pub mod config;
+pub mod degradation;
 pub mod diff;
 pub mod docs;
 pub mod doctor;

@@ -88,6 +88,16 @@ enum What {
         #[command(flatten)]
         overrides: Overrides,
     },
+    /// Show the nodes of the cluster, or drain this one
+    Cluster {
+        #[command(flatten)]
+        arguments: terminal::ClusterArguments,
+        /// The configuration file of the daemon
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+        #[command(flatten)]
+        overrides: Overrides,
+    },
     /// Print the completions of a shell, for its folder of completions
     Completions {
         /// The shell
@@ -121,6 +131,7 @@ fn main() -> ExitCode {
         | What::Stdio { config, overrides }
         | What::Run { config, overrides, .. }
         | What::Task { config, overrides, .. }
+        | What::Cluster { config, overrides, .. }
         | What::Health { config, overrides, .. } => (config, overrides),
         What::Doctor(arguments) => return ExitCode::from(doctor::run(arguments, &env)),
         What::Completions { shell } => {
@@ -138,12 +149,13 @@ fn main() -> ExitCode {
         What::Token(arguments) => return token(arguments, &env),
         What::Audit(arguments) => return audit(arguments),
     };
-    let overrides = if matches!(what, What::Health { .. }) { &overrides.serving_nobody() } else { overrides };
+    let asks_only = matches!(what, What::Health { .. } | What::Cluster { .. });
+    let overrides = if asks_only { &overrides.serving_nobody() } else { overrides };
     let mut loaded = match Config::load(config.as_deref(), &env, overrides) {
         Ok(loaded) => loaded,
         Err(error) => return complain(&error, UNUSABLE),
     };
-    let is_at_a_terminal = matches!(what, What::Run { .. } | What::Task { .. } | What::Health { .. });
+    let is_at_a_terminal = asks_only || matches!(what, What::Run { .. } | What::Task { .. });
     if is_at_a_terminal && loaded.config.log.level == LogLevel::Info {
         loaded.config.log.level = LogLevel::Warn; // the terminal belongs to the output of the program
     }
@@ -180,6 +192,11 @@ fn main() -> ExitCode {
         }
         What::Health { arguments, .. } => {
             let code = runtime.block_on(terminal::health(arguments, loaded.config));
+            runtime.shutdown_background();
+            return code;
+        }
+        What::Cluster { arguments, .. } => {
+            let code = runtime.block_on(terminal::cluster(arguments, loaded.config));
             runtime.shutdown_background();
             return code;
         }

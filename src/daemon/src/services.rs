@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use crate::audit::AuditLog;
+use crate::cluster::Cluster;
 use crate::drops::Drops;
 use crate::egress::Egress;
 use crate::execution::Executions;
@@ -43,6 +44,8 @@ pub struct Services {
     pub tenants: Arc<Tenants>,
     /// Notes who did what.
     pub audit: Arc<AuditLog>,
+    /// The other nodes; `None` on a single machine.
+    pub cluster: Option<Arc<Cluster>>,
     /// Signs and checks links.
     pub signer: Signer,
     /// Notifications of runs and executions, for clients that subscribe.

@@ -25,6 +25,7 @@ use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
 use crate::id::hex;
+use crate::store::StoreClock;
 
 /// The owner of every session that was made with the environment's token, or without a token.
 pub const DEFAULT_OWNER: &str = "default";
@@ -272,7 +273,7 @@ fn escaped(session: &str) -> String {
 }
 
 fn now() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+    StoreClock::new().for_expiry().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 fn text(session: &str, target: SignedTarget<'_>, expires: Option<&str>) -> Vec<u8> {

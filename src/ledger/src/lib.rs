@@ -20,7 +20,6 @@ mod http;
 mod manifest;
 mod nodes;
 mod objects;
-pub mod rules;
 mod schema;
 mod sessions;
 mod sweep;
@@ -34,6 +33,7 @@ pub use error::LedgerError;
 pub use manifest::{Change, Content, FileKind, FileRow, Hash, Source};
 pub use nodes::NodeRow;
 pub use objects::{AWS_NAMES, ObjectsConfig};
+pub use paddock_cluster::ownership as rules;
 pub use rules::{Grant, Owner, Terms};
 pub use sessions::{Claim, OwnedSession, OwnerRow, SessionKey};
 

@@ -216,8 +216,8 @@ impl Shared {
         let puts: Vec<_> = missing.iter().map(|(name, content)| self.objects.put(name, content)).collect();
         stream::iter(puts).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
         let names: Vec<&str> = missing.iter().map(|(name, _)| name.as_str()).collect();
-        let sql = "update paddock_objects set is_stored = true where hash in (\
-                   select hash from paddock_objects where name = any($1) and not is_stored \
+        let sql = "update paddock_objects set is_stored = true where hash in \
+                   (select hash from paddock_objects where name = any($1) and not is_stored \
                    order by hash for update)";
         self.database.rows(sql, &[(&names as _, Type::TEXT_ARRAY)]).await?;
         Ok(())

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::super::tree::{Node, Tree, look, seen, sha256};
-use super::{Client, RETRY_AFTER, UnansweredChange, expect_passing};
+use super::{Client, RETRY_AFTER, UnansweredChange};
 use crate::support::{Daemon, PATIENCE, Ran, within};
 
 impl Client {
@@ -19,8 +19,8 @@ impl Client {
             return self.look(d).await;
         }
         let call = self.caller.call(self.session(d).tool("list_artifacts").with("limit", 1000));
-        let Some(answer) = call.try_answer().await else { return false };
-        let listed = listed(&Ran::of(answer), self.dir);
+        let Some(ran) = self.caller.answered(call.try_answer().await) else { return false };
+        let listed = listed(&ran, self.dir);
         let paths: BTreeSet<_> = self.has.files().map(|(path, _)| path).collect();
         assert_eq!(
             listed.iter().map(|(path, _)| path).collect::<BTreeSet<_>>(),
@@ -46,14 +46,14 @@ impl Client {
     /// Compares everything, seen from inside; false if the daemon is gone.
     async fn look(&mut self, d: &Daemon) -> bool {
         let language = self.chance.of(self.languages);
-        let call = self.caller.call(self.session(d).run(language, look(language)));
         self.deleted = false;
-        let Some(answer) = call.try_answer().await else { return false };
-        let ran = Ran::of(answer);
+        let Some(ran) = self.caller.run(self.session(d).run(language, look(language))).await else {
+            return false;
+        };
         if ran.document["success"] == true {
             self.compare(&seen(ran.stdout()));
         } else {
-            expect_passing(&ran);
+            self.caller.expect_passing(&ran);
         }
         true
     }
@@ -62,13 +62,12 @@ impl Client {
     pub(super) async fn settle(&mut self, d: &Daemon) {
         let look_at = async {
             loop {
-                let call = self.caller.call(self.session(d).run(self.languages[0], look(self.languages[0])));
-                let answer = call.try_answer().await?;
-                let ran = Ran::of(answer);
+                let language = self.languages[0];
+                let ran = self.caller.run(self.session(d).run(language, look(language))).await?;
                 if ran.document["success"] == true {
                     return Some(ran);
                 }
-                expect_passing(&ran);
+                self.caller.expect_passing(&ran);
                 tokio::time::sleep(RETRY_AFTER).await;
             }
         };

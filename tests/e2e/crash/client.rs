@@ -6,6 +6,8 @@
 
 #[path = "archive.rs"]
 mod archive;
+#[path = "caller.rs"]
+mod caller;
 #[path = "checks.rs"]
 mod checks;
 #[path = "plan.rs"]
@@ -15,30 +17,13 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
-use serde_json::{Value, json};
 
 use self::archive::Archive;
+use self::caller::CallOutcome;
+pub(super) use self::caller::{Caller, RunCounts};
 pub(super) use self::checks::listed;
 use super::tree::{Step, Tree, program};
-use crate::support::{Answer, Call, Chance, Daemon, Ran, Session};
-
-/// The token and the session of a client's calls.
-#[derive(Clone)]
-pub(super) struct Caller {
-    /// A token other than that of the tests.
-    pub(super) token: Option<&'static str>,
-    pub(super) session: &'static str,
-}
-
-impl Caller {
-    /// The same call with this caller's token.
-    pub(super) fn call<'d>(&self, call: Call<'d>) -> Call<'d> {
-        match self.token {
-            Some(token) => call.bearer(token),
-            None => call,
-        }
-    }
-}
+use crate::support::{Answer, Chance, Daemon, Session};
 
 pub(super) struct Client {
     pub(super) caller: Caller,
@@ -91,32 +76,11 @@ impl Tally {
     }
 }
 
-/// The outcome of a call.
-enum CallOutcome {
-    Done,
-    /// Nothing was done, for one of the reasons that allow a retry.
-    Refused,
-    /// The run began, and its end is unknown.
-    Lost,
-    /// The daemon was gone before it answered.
-    Nothing,
-}
-
-/// Error codes of calls that did nothing and may be sent again.
-const RETRYABLE: [&str; 3] = ["max_sessions", "queue_full", "engine_unavailable"];
-
 /// How many of its requests a client remembers for the message of a failed test.
 const REMEMBERED: usize = 12;
 
 /// How long a client waits before it retries, as the daemon tells it to.
 pub(super) const RETRY_AFTER: Duration = Duration::from_millis(50);
-
-/// Expects a failure for a temporary reason.
-#[track_caller]
-pub(super) fn expect_passing(ran: &Ran) {
-    let code = ran.document["error"].as_str().unwrap_or_default();
-    assert!(RETRYABLE.contains(&code) || code == "lost", "{}", ran.document);
-}
 
 impl Client {
     pub(super) fn new(
@@ -237,7 +201,8 @@ impl Client {
         let (path, content) = (self.free_path(), self.content());
         let call = self.caller.call(self.session(d).upload(&path, &content.bytes()));
         self.begin("upload", vec![Step::Write(path, content)]);
-        let outcome = verdict(call.try_answer().await);
+        let ran = self.caller.answered(call.try_answer().await);
+        let outcome = self.caller.verdict(ran);
         self.note(outcome)
     }
 
@@ -248,7 +213,7 @@ impl Client {
         let outcome = match self.raw(d, "PUT", &path, body, None).await {
             None => CallOutcome::Nothing,
             Some(answer) if matches!(answer.status, 200 | 201) => CallOutcome::Done,
-            Some(answer) => refusal(&answer),
+            Some(answer) => self.caller.refusal(&answer),
         };
         self.note(outcome)
     }
@@ -270,7 +235,7 @@ impl Client {
         let outcome = match self.raw(d, "PUT", "", builder.end(), Some("application/x-tar")).await {
             None => CallOutcome::Nothing,
             Some(answer) if matches!(answer.status, 200 | 201) => CallOutcome::Done,
-            Some(answer) => refusal(&answer),
+            Some(answer) => self.caller.refusal(&answer),
         };
         self.note(outcome)
     }
@@ -285,7 +250,7 @@ impl Client {
         let outcome = match self.raw(d, "DELETE", &path, Vec::new(), None).await {
             None => CallOutcome::Nothing,
             Some(answer) if answer.status == 204 => CallOutcome::Done,
-            Some(answer) => refusal(&answer),
+            Some(answer) => self.caller.refusal(&answer),
         };
         self.note(outcome)
     }
@@ -295,17 +260,14 @@ impl Client {
         let call = self.caller.call(self.session(d).tool("close_session").with("delete_files", delete));
         let gone = delete.then(|| Step::Remove(self.dir.to_owned()));
         self.begin("close", gone.into_iter().collect());
-        let outcome = match call.try_answer().await.map(Ran::of) {
+        let outcome = match self.caller.answered(call.try_answer().await) {
             None => CallOutcome::Nothing,
             // The session was closed already, or never existed.
             Some(ran) if ran.document["error"] == "session_not_found" => {
                 assert!(!delete || self.has.0.is_empty(), "{}: {}", self.dir, ran.document);
                 CallOutcome::Done
             }
-            Some(ran) => {
-                ran.expect_success();
-                CallOutcome::Done
-            }
+            Some(ran) => self.caller.verdict(Some(ran)),
         };
         let outcome = self.note(outcome);
         self.deleted = delete && matches!(outcome, CallOutcome::Done);
@@ -321,9 +283,10 @@ impl Client {
             steps[from..].iter().for_each(|step| after.apply(step));
         }
         let language = self.chance.of(self.languages);
-        let call = self.caller.call(self.session(d).run(language, &program(language, &steps)));
+        let call = self.session(d).run(language, &program(language, &steps));
         self.begin(language, steps);
-        let outcome = verdict(call.try_answer().await);
+        let ran = self.caller.run(call).await;
+        let outcome = self.caller.verdict(ran);
         if let (CallOutcome::Lost, Some(change)) = (&outcome, &mut self.unanswered) {
             change.in_part = true;
         }
@@ -342,29 +305,4 @@ impl Client {
     fn description(&self) -> String {
         format!("{}/ of {:?} under {:?}", self.dir, self.caller.session, self.caller.token)
     }
-}
-
-#[track_caller]
-fn verdict(answer: Option<Value>) -> CallOutcome {
-    let Some(answer) = answer else { return CallOutcome::Nothing };
-    let ran = Ran::of(answer);
-    match ran.document["error"].as_str() {
-        Some("lost") => CallOutcome::Lost,
-        Some(code) if RETRYABLE.contains(&code) => CallOutcome::Refused,
-        _ => {
-            ran.expect_success();
-            CallOutcome::Done
-        }
-    }
-}
-
-#[track_caller]
-fn refusal(answer: &Answer) -> CallOutcome {
-    assert!(
-        RETRYABLE.iter().any(|code| answer.json()["error"] == json!(code)),
-        "{}: {}",
-        answer.status,
-        answer.text()
-    );
-    CallOutcome::Refused
 }

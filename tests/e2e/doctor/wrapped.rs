@@ -176,34 +176,3 @@ async fn interrupted(engine: &PrivateEngine, look: &Look) {
         expect_clean(engine).await;
     }
 }
-
-/// An engine that maps users mounts `/data` for the wrong user: no program could write there.
-#[tokio::test]
-async fn an_engine_that_maps_users_is_reported_by_its_consequence() {
-    let dir = tempfile::tempdir().expect("a folder");
-    let mut script = "set -e\n".to_owned();
-    for (file, line) in [
-        ("passwd", "mapped:x:4711:4711::/:/bin/false"),
-        ("group", "mapped:x:4711:"),
-        ("subuid", "mapped:500000:65536"),
-        ("subgid", "mapped:500000:65536"),
-    ] {
-        let own = dir.path().join(file);
-        let before = std::fs::read_to_string(format!("/etc/{file}")).unwrap_or_default();
-        std::fs::write(&own, format!("{before}{line}\n")).expect("a file");
-        script.push_str(&format!("mount --bind {} /etc/{file}\n", own.display()));
-    }
-    script.push_str("exec \"$@\"\n");
-    // In a mount namespace of its own, so the host's files stay unchanged.
-    let under = ["unshare", "-m", "sh", "-c", &script, "sh"].map(str::to_owned);
-    let engine = PrivateEngine::with_flags(&["--userns-remap=mapped:mapped".to_owned()], &under).await;
-    engine.load(IMAGE);
-    let store = tempfile::tempdir().expect("a folder");
-    let report = Look::at(store.path()).engine(&engine.host()).set("exec.runner", "'sh'").run().await;
-    report.expect_failure("container/data", "nothing can be written in /data", "userns-remap");
-    assert!(report.found("engine/users").contains("maps users"), "{}", report.text);
-    expect_clean(&engine).await;
-    // That is correct: a daemon does not start there either.
-    let refused = Daemon::with().env("DOCKER_HOST", &engine.host()).refusal().await;
-    assert!(refused.said.contains("nothing can be written in /data"), "{refused:?}");
-}

@@ -1,12 +1,99 @@
-//! A burst of calls, and SIGTERM in the middle of it.
+//! A burst of calls: what it gets, what it takes from others, and SIGTERM in the middle of it.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
+use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use serde_json::Value;
 
 use crate::support::{Daemon, Ran, Store};
+
+/// Sessions that go on working beside a burst.
+const STEADY: usize = 8;
+/// A refusal takes this long at most.
+const AT_ONCE: f64 = 0.05;
+
+/// Runs one after the other in each of the steady sessions, for so long; how many there were in a second.
+async fn goodput(d: &Daemon, time: Duration) -> f64 {
+    let begun = Instant::now();
+    let working = (0..STEADY).map(|n| async move {
+        let (session, mut runs) = (d.session(&format!("steady-{n}")), 0_u32);
+        while begun.elapsed() < time {
+            session.sh("echo steady").await.expect_stdout("steady\n");
+            runs += 1;
+        }
+        runs
+    });
+    let runs: u32 = join_all(working).await.into_iter().sum();
+    f64::from(runs) / begun.elapsed().as_secs_f64()
+}
+
+/// The share of the calls of a tool that the daemon answered in time, by its own clock.
+async fn in_time(d: &Daemon, tool: &str) -> f64 {
+    let text = d.request("GET", "/metrics").send().await.expect(200).text();
+    let figure = |name: &str| {
+        let name = format!("paddock_tool_call_duration_seconds_{name}");
+        let line = text.lines().find_map(|line| line.strip_prefix(&name)).expect("a figure");
+        line.trim().parse::<f64>().expect("a number")
+    };
+    let buckets = figure(&format!("bucket{{tool=\"{tool}\",le=\"{AT_ONCE}\"}}"));
+    buckets / figure(&format!("count{{tool=\"{tool}\"}}"))
+}
+
+/// `BURST_CALLS` at once, which find no place, and `BURST_SECONDS` of the others' work. With `BURST_STRICT`,
+/// for a release on a machine that does nothing else, the figures count; otherwise only that every call is
+/// refused as it must be, and that the others go on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_burst_is_refused_at_once_and_leaves_the_rest_to_the_others() {
+    let number = |name: &str, otherwise: u64| {
+        std::env::var(name).ok().map_or(otherwise, |text| text.parse().expect("a number"))
+    };
+    let (calls, seconds) = (number("BURST_CALLS", 400), number("BURST_SECONDS", 4));
+    let time = Duration::from_secs(seconds);
+    let setup = Daemon::with().set("sessions.max", i64::try_from(STEADY).expect("few"));
+    let d = setup.set("sessions.when_full", "refuse").set("exec.runner", "sh").start().await;
+    for n in 0..STEADY {
+        d.session(&format!("steady-{n}")).sh("true").await.expect_success();
+    }
+    let before = goodput(&d, time).await;
+    let burst = (0..calls).map(|n| {
+        let d = &d;
+        async move {
+            let begun = Instant::now();
+            let call = d.session(&format!("burst-{n}")).tool("execute_code").with("command", "echo never");
+            (call.try_answer().await, begun.elapsed())
+        }
+    });
+    let (during, answers) = tokio::join!(goodput(&d, time), join_all(burst));
+    let mut took: Vec<Duration> = Vec::new();
+    for (answer, time) in answers {
+        let Some(answer) = answer else { continue };
+        Ran::of(answer).expect_error("max_sessions");
+        took.push(time);
+    }
+    took.sort_unstable();
+    let at = |share: usize| took[(took.len() - 1) * share / 100];
+    let in_time = in_time(&d, "execute_code").await;
+    eprintln!(
+        "{calls} calls at once: {} refused, {:.1} % of them within {AT_ONCE} s by the daemon's clock; with \
+         connecting, by this client's clock: median {:?}, p99 {:?}; {} had no place for a connection. \
+         Goodput of {STEADY} others: {before:.0} runs a second before, {during:.0} in the {seconds} s from \
+         the burst on ({:.0} %)",
+        took.len(),
+        in_time * 100.0,
+        at(50),
+        at(99),
+        calls - took.len() as u64,
+        during / before * 100.0
+    );
+    let strict = std::env::var_os("BURST_STRICT").is_some();
+    assert!(during > 0.0 && !took.is_empty(), "{during} runs a second, {} refusals", took.len());
+    assert!(!strict || in_time >= 0.99, "{in_time}");
+    assert!(!strict || during >= before * 0.9, "{before} and {during}");
+    d.stop().await;
+}
 
 const CALLS: usize = 400;
 /// The signal comes after so many answers.

@@ -93,6 +93,58 @@ async fn a_sector_that_fails_at_a_write_takes_no_acknowledged_file() {
     drop(disk);
 }
 
+/// The kernel reports a failed write to the first sync that comes, even to that of the next daemon.
+#[tokio::test]
+async fn a_daemon_starts_after_a_write_failed_before_it_was_killed() {
+    let store = Store::new();
+    let disk = BadDisk::at(store.path(), BYTES);
+    let d = Daemon::with().store(&store).start().await;
+    let s = d.session("s");
+    s.upload("f", b"kept").await.expect_success();
+    disk.fail_at(b"THIS SECTOR FAILS");
+    s.upload("bad", &marked("THIS SECTOR FAILS")).await.expect_error("quota_exceeded");
+    assert!(disk.failed() > 0, "no sector failed");
+    disk.mend();
+    let store = d.crash().await;
+    let d = Daemon::with().store(&store).start().await;
+    d.log.line("a write to the store's disk failed before this start").await;
+    let s = d.session("s");
+    s.sh("cat f; test -e bad || echo not saved").await.expect_stdout("keptnot saved\n");
+    s.upload("g", b"saved").await.expect_success();
+    d.request("GET", "/ready").send().await.expect(200);
+    let store = d.crash().await;
+    let d = Daemon::with().store(&store).start().await;
+    d.session("s").sh("cat f g").await.expect_stdout("keptsaved");
+    d.stop().await;
+    drop(disk);
+}
+
+/// It keeps the journal, says so, and the next start needs nothing else.
+#[tokio::test]
+async fn a_daemon_whose_disk_failed_says_that_it_wants_to_be_restarted() {
+    let store = Store::new();
+    let disk = BadDisk::at(store.path(), BYTES);
+    let d = Daemon::with().store(&store).start().await;
+    let s = d.session("s");
+    s.upload("f", b"kept").await.expect_success();
+    disk.fail_at(b"THIS SECTOR FAILS");
+    s.upload("bad", &marked("THIS SECTOR FAILS")).await.expect_error("quota_exceeded");
+    disk.mend();
+    d.log.line("cannot sync the store: the journal is kept from now on").await;
+    let ready = d.request("GET", "/ready").send().await.expect(200).json();
+    let said = "the store could not be synced: its journal grows until a restart";
+    assert_eq!(ready["degraded"][0], said, "{ready}");
+    // More files at once than are synced one by one: what failed before is not theirs.
+    s.sh("for n in $(seq 200); do head -c 100000 /dev/zero > many-$n; done").await.expect_success();
+    let store = d.crash().await;
+    let d = Daemon::with().store(&store).start().await;
+    d.session("s").sh("cat f; ls many-* | wc -l").await.expect_stdout("kept200\n");
+    let ready = d.request("GET", "/ready").send().await.expect(200).json();
+    assert_eq!(ready["degraded"], serde_json::Value::Null, "{ready}");
+    d.stop().await;
+    drop(disk);
+}
+
 #[tokio::test]
 async fn a_sector_that_fails_at_a_read_never_gives_a_wrong_file() {
     let store = Store::new();

@@ -155,11 +155,7 @@ async fn names_of_files_that_attack_are_kept_or_refused() {
     let rows: Vec<Row> = rows("files.jsonl");
     let mut faults = Vec::new();
     for row in &rows {
-        let judged = match row.attack(&d).await {
-            Ok(()) => watch.row().await,
-            wrong => wrong,
-        };
-        faults.extend(judged.err().map(|why| format!("{}: {}\n  {why}", row.id, row.attempt)));
+        faults.extend(watch.judge((&row.id, &row.attempt), row.attack(&d).await).await);
     }
     assert!(d.log.text().lines().all(|line| line.starts_with('[')), "a name broke a line of the log");
     expect_none(&faults, rows.len());

@@ -172,11 +172,7 @@ async fn requests_that_attack_harm_nobody() {
     let rows: Vec<Row> = rows("http.jsonl");
     let mut faults = Vec::new();
     for row in &rows {
-        let judged = match row.attack(&d).await {
-            Ok(()) => watch.row().await,
-            wrong => wrong,
-        };
-        faults.extend(judged.err().map(|why| format!("{}: {}\n  {why}", row.id, row.attempt)));
+        faults.extend(watch.judge((&row.id, &row.attempt), row.attack(&d).await).await);
     }
     expect_none(&faults, rows.len());
     watch.end().await;

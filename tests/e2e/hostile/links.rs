@@ -96,8 +96,8 @@ async fn links_that_were_changed_open_nothing() {
             let target = bytes(&fill(&row.path));
             let (status, body) = ask(&d, row.method.as_deref().unwrap_or("GET"), &target, &row.headers).await;
             let fine = row.status.contains(&status) && row.body.as_ref().is_none_or(|text| *text == body);
-            let judged = if fine { watch.row().await } else { Err(format!("{status}: {body}")) };
-            faults.extend(judged.err().map(|why| format!("{}: {}\n  {why}", row.id, row.attempt)));
+            let attacked = if fine { Ok(()) } else { Err(format!("{status}: {body}")) };
+            faults.extend(watch.judge((&row.id, &row.attempt), attacked).await);
         }
         watch.end().await;
         d.stop().await;

@@ -75,11 +75,7 @@ async fn lines_that_attack_end_no_server() {
     let rows: Vec<Row> = rows("stdio.jsonl");
     let mut faults = Vec::new();
     for row in &rows {
-        let judged = match attack(&d, row).await {
-            Ok(()) => watch.row().await,
-            wrong => wrong,
-        };
-        faults.extend(judged.err().map(|why| format!("{}: {}\n  {why}", row.id, row.attempt)));
+        faults.extend(watch.judge((&row.id, &row.attempt), attack(&d, row).await).await);
     }
     expect_none(&faults, rows.len());
     d.stop().await;

@@ -140,11 +140,7 @@ async fn archives_that_attack_are_unpacked_completely_or_not_at_all() {
     let rows: Vec<Row> = rows("tars.jsonl");
     let mut faults = Vec::new();
     for row in &rows {
-        let judged = match row.attack(&d).await {
-            Ok(()) => watch.row().await,
-            wrong => wrong,
-        };
-        faults.extend(judged.err().map(|why| format!("{}: {}\n  {why}", row.id, row.attempt)));
+        faults.extend(watch.judge((&row.id, &row.attempt), row.attack(&d).await).await);
     }
     expect_none(&faults, rows.len());
     watch.end().await;

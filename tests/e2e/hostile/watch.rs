@@ -69,6 +69,19 @@ impl<'d> Watch<'d> {
         Ok(())
     }
 
+    /// After one row that came out like this: its name, and what was wrong with it or behind it.
+    pub(super) async fn judge(
+        &self,
+        (id, attempt): (&str, &str),
+        attacked: Result<(), String>,
+    ) -> Option<String> {
+        let judged = match attacked {
+            Ok(()) => self.row().await,
+            wrong => wrong,
+        };
+        judged.err().map(|why| format!("{id}: {attempt}\n  {why}"))
+    }
+
     /// After the last row: memory, files that only uploads in progress have, and containers.
     pub(super) async fn end(&self) {
         let grown = resident(self.d).saturating_sub(self.resident);

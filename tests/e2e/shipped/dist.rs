@@ -11,9 +11,10 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::{program, repo, run, socket, tried};
+use crate::support::Daemon;
 
-/// What `systemd-analyze security` may say of the unit at most: 0 is the tightest, 10 has nothing.
-const EXPOSURE: f64 = 1.6;
+/// What `systemd-analyze security --offline` may say of the unit at most: 0 is the tightest, 10 has nothing.
+const EXPOSURE: f64 = 1.8;
 
 /// A release that is packed once for all tests, and the folder that it unpacks to.
 pub(super) fn release() -> &'static (TempDir, PathBuf, String) {
@@ -219,4 +220,29 @@ fn systemd_accepts_the_unit_and_finds_it_tight() {
         let text = of_release(&format!("deploy/systemd/{file}"));
         assert!(words.iter().all(|word| text.contains(word)), "{file}: {text}");
     }
+}
+
+/// Takes the system call `openat2` away and becomes the rest of its arguments, as systemd does for
+/// `RestrictSUIDSGID=`.
+const WITHOUT_OPENAT2: &str = r#"
+import ctypes, os, struct, sys
+steps = [(0x20, 0, 0, 0), (0x15, 0, 1, 437), (0x06, 0, 0, 0x50000 | 38), (0x06, 0, 0, 0x7fff0000)]
+code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+program = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", len(steps), ctypes.addressof(code)))
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, ctypes.c_void_p(ctypes.addressof(program)), 0, 0) == 0
+os.execvp(sys.argv[1], sys.argv[1:])
+"#;
+
+#[tokio::test]
+async fn a_daemon_that_could_write_files_and_not_read_them_does_not_start() {
+    let refusal = Daemon::with().under(&["python3", "-c", WITHOUT_OPENAT2]).refusal().await;
+    assert_eq!(refusal.code, Some(1), "{}", refusal.said);
+    assert!(
+        refusal.said.contains("openat2") && refusal.said.contains("RestrictSUIDSGID"),
+        "{}",
+        refusal.said
+    );
+    let unit = fs::read_to_string(repo("deploy/systemd/paddock.service")).expect("a file");
+    assert!(!unit.lines().any(|line| line.starts_with("RestrictSUIDSGID")), "{unit}");
 }

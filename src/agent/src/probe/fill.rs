@@ -9,7 +9,7 @@ use std::path::Path;
 
 use paddock_proto::limits::{DATA_DIR, PAGE};
 use paddock_proto::message::{Filled, Quotas, Taken};
-use rustix::fs::{CWD, FallocateFlags, Mode, OFlags, fallocate, openat};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, fallocate, openat, unlinkat};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
@@ -58,9 +58,32 @@ pub(super) fn first(dir: &str) -> Result<(), Errno> {
 
 /// A file without a name that takes this many bytes.
 pub(super) fn take(dir: &str, bytes: u64) -> Result<OwnedFd, Errno> {
-    let file = openat(CWD, dir, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR)?;
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let file = match openat(CWD, dir, OFlags::TMPFILE | flags, Mode::RUSR) {
+        // A kernel that knows no file without a name, such as gVisor's.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR) => {
+            let path = Path::new(dir).join(".paddock-probe-file");
+            let file = openat(CWD, &path, OFlags::CREATE | OFlags::EXCL | flags, Mode::RUSR | Mode::WUSR)?;
+            unlinkat(CWD, &path, AtFlags::empty())?;
+            file
+        }
+        opened => opened?,
+    };
     fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
     Ok(file)
+}
+
+/// Whether a file that is made in `dir` is at once in each of these directories too: they are one, whatever
+/// they are called.
+pub(super) fn is_seen_in(dir: &str, others: &[&str]) -> bool {
+    const NAME: &str = ".paddock-probe-name";
+    let own = Path::new(dir).join(NAME);
+    if File::create_new(&own).is_err() {
+        return false;
+    }
+    let seen = others.iter().all(|other| Path::new(other).join(NAME).exists());
+    let _ = std::fs::remove_file(own);
+    seen
 }
 
 /// Takes entries in a directory of its own.

@@ -79,6 +79,21 @@ fn affinity_changes() -> bool {
     }
 }
 
+/// The ambient capabilities of this thread, where its status has no line for them. A kernel that does not
+/// know the call has no such set.
+pub(super) fn ambient() -> u64 {
+    const IS_SET: libc::c_ulong = 1;
+    // SAFETY: plain numbers.
+    let asked = |capability: u64| unsafe {
+        let answer = libc::prctl(libc::PR_CAP_AMBIENT, IS_SET, capability, 0, 0);
+        (answer, std::io::Error::last_os_error().raw_os_error())
+    };
+    (0..64).fold(0, |set, capability| match asked(capability) {
+        (0, _) | (-1, Some(libc::EINVAL)) => set,
+        _ => set | 1 << capability,
+    })
+}
+
 /// Files about the whole host that the engine was asked to mask, and that have bytes all the same.
 pub(super) fn host_files() -> Vec<String> {
     let is_readable = |path: &&&str| std::fs::read(path).is_ok_and(|bytes| !bytes.is_empty());

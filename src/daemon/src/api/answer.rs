@@ -27,9 +27,11 @@ use super::linger::TrackedBody;
 use super::refusals;
 use super::route::Route;
 use super::server::{REGULAR, Server, Way};
-use super::{events, health, metrics, page, ports, status};
+use super::{cluster, events, health, mcp, metrics, page, ports, status};
 use crate::audit::{AuditEntry, Surface};
 use crate::backup;
+use crate::cluster::Location;
+use crate::cluster::hop::Entry;
 use crate::sign::DEFAULT_OWNER;
 use crate::tenants::{Limited, RequestPlace};
 use crate::tools::Code;
@@ -53,7 +55,7 @@ const RATE_LIMITED: i64 = -32000;
 const NOBODY: &str = "-";
 
 /// By what right a request is served.
-enum RequestAccess {
+pub(super) enum RequestAccess {
     /// By a token.
     Owner(Credential),
     /// By a signed link to a file of this tenant.
@@ -64,7 +66,7 @@ enum RequestAccess {
 
 impl RequestAccess {
     /// The token or link that was shown.
-    fn credential(&self) -> Option<&Credential> {
+    pub(super) fn credential(&self) -> Option<&Credential> {
         match self {
             Self::Owner(credential) | Self::Link(_, credential) => Some(credential),
             Self::All => None,
@@ -81,10 +83,11 @@ impl Server {
     /// Answers a request of a connection that has this permit.
     pub(super) async fn answer(
         &self,
-        request: Request<TrackedBody>,
+        mut request: Request<TrackedBody>,
         way: Way,
         permit: &Arc<ConnectionPermit>,
     ) -> Answer {
+        cluster::strip(request.headers_mut());
         let Some(in_progress) = permit.begin() else { return full() };
         let uri = request.uri().clone();
         let route = Route::of(uri.path());
@@ -100,7 +103,10 @@ impl Server {
         let trace = one.and_then(Trace::of).unwrap_or_default();
         let metrics = &self.tools.services.metrics;
         let in_flight = metrics.request();
-        let request = request.map(|body| CountedBody::new(body, metrics.received(route.as_str()), ()));
+        let mut request = request.map(|body| CountedBody::new(body, metrics.received(route.as_str()), ()));
+        if self.tools.services.cluster.is_some() {
+            cluster::note_way(&mut request, way);
+        }
         let admitted = self.admit(route, &request, way);
         let span = error_span!(
             "request",
@@ -153,6 +159,7 @@ impl Server {
             | Route::Metrics
             | Route::Health
             | Route::Ready
+            | Route::Cluster(_)
             | Route::Page(_) => false,
         };
         let credential = access.credential().filter(|_| is_of_interest)?;
@@ -236,7 +243,7 @@ impl Server {
             Route::Files(rest) => link(LinkKind::File, rest),
             Route::Logs(rest) => link(LinkKind::Log, rest),
             // Everything of every token is in it, so no token gives access to it: only the socket does.
-            Route::Backup => match way {
+            Route::Backup | Route::Cluster(_) => match way {
                 Way::Address(_) => Ok(RequestAccess::All),
                 Way::Socket => Ok(RequestAccess::Owner(Credential::of_owner(tenants, DEFAULT_OWNER))),
             },
@@ -308,16 +315,28 @@ impl Server {
         request: Request<RequestBody>,
         admitted: RequestAccess,
     ) -> Answer {
-        let (parts, incoming) = request.into_parts();
+        let (mut parts, incoming) = request.into_parts();
         if !route.takes(&parts.method) {
             let message = "this path takes GET and HEAD";
             return error(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message);
+        }
+        if let Some(cluster) = &self.tools.services.cluster {
+            match self.locate(cluster, route, &admitted, &parts).await {
+                Ok(Location::Here) => cluster::without_tag(cluster, &mut parts.headers),
+                Ok(Location::At(node)) => {
+                    let over = admitted.credential().map(|credential| credential.over.clone());
+                    let request = Request::from_parts(parts, incoming);
+                    let (to, over) = ((&**cluster, &node), over.unwrap_or_default());
+                    return self.pass_on(to, Entry::Http, over, request).await;
+                }
+                Err(fault) => return cluster::refusal(&fault, matches!(route, Route::Mcp)),
+            }
         }
         match (route, admitted) {
             (Route::Ports(rest), RequestAccess::Owner(owner)) => {
                 self.port(&owner, rest, Request::from_parts(parts, incoming)).await
             }
-            (Route::Mcp, RequestAccess::Owner(owner)) => self.mcp(&owner.tenant.name, parts, incoming).await,
+            (Route::Mcp, RequestAccess::Owner(owner)) => self.mcp(&owner, parts, incoming).await,
             (Route::Sessions(rest), RequestAccess::Owner(owner)) => {
                 self.raw.serve(&owner.tenant.name, rest, &parts, incoming).await
             }
@@ -334,14 +353,11 @@ impl Server {
             (Route::Metrics, RequestAccess::All | RequestAccess::Owner(_)) => {
                 metrics::metrics(&self.tools.services, &self.store).await
             }
-            (Route::Health, RequestAccess::All) => {
-                health::health(&self.tools.services, self.config.tls.as_deref())
-            }
-            (Route::Ready, RequestAccess::All) => {
-                health::ready(&self.tools.services, self.config.tls.as_deref())
-            }
+            (Route::Health, RequestAccess::All) => health::health(&self.tools.services),
+            (Route::Ready, RequestAccess::All) => health::ready(&self.tools.services),
             (Route::Backup, RequestAccess::Owner(_)) => self.backup().await,
-            (Route::Backup, RequestAccess::All) => nothing(),
+            (Route::Cluster(rest), RequestAccess::Owner(_)) => self.cluster_command(rest, &parts.method),
+            (Route::Backup | Route::Cluster(_), RequestAccess::All) => nothing(),
             (Route::Page(path), RequestAccess::All) => {
                 page::part(path, &parts.headers).unwrap_or_else(nothing)
             }
@@ -364,7 +380,8 @@ impl Server {
         }
     }
 
-    async fn mcp(&self, owner: &str, mut parts: request::Parts, incoming: RequestBody) -> Answer {
+    async fn mcp(&self, credential: &Credential, mut parts: request::Parts, incoming: RequestBody) -> Answer {
+        let owner = &*credential.tenant.name;
         let body = if parts.method == Method::POST {
             let (max, patience) = (self.config.max_body, self.config.body_timeout);
             let part = self.tools.services.tenants.part(owner, &self.large_bodies.parts);
@@ -382,7 +399,24 @@ impl Server {
         } else {
             Bytes::new()
         };
-        self.mcp.serve(owner, parts, body).await
+        let Some(cluster) = &self.tools.services.cluster else {
+            return self.mcp.serve(owner, parts, body).await;
+        };
+        // A call within an MCP session is passed on by the tool: its answer can be resumed here.
+        if parts.method == Method::POST && !mcp::is_in_session(&parts.headers) {
+            match self.locate_call(cluster, owner, &mut parts, &body).await {
+                Ok(Location::Here) => {}
+                Ok(Location::At(node)) => {
+                    let to = (&**cluster, &node);
+                    let request = cluster::whole(parts, body);
+                    return self.pass_on(to, Entry::Http, credential.over.clone(), request).await;
+                }
+                Err(fault) => return cluster::refusal(&fault, true),
+            }
+        }
+        let mut answer = self.mcp.serve(owner, parts, body).await;
+        cluster::with_tag(cluster, answer.headers_mut());
+        answer
     }
 }
 

@@ -21,7 +21,6 @@
 //! The time of comparing a token must never depend on the token.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use http::header::{AUTHORIZATION, HOST, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
 use http::uri::Authority;
@@ -33,6 +32,7 @@ use tokio_util::sync::CancellationToken;
 use super::body::{Answer, error};
 use super::route::Route;
 use crate::sign::DEFAULT_OWNER;
+use crate::store::StoreClock;
 use crate::tenants::{LiveToken, Tenant, TenantTerms, Tenants};
 
 /// The most characters of a foreign host or origin in a refusal.
@@ -145,6 +145,7 @@ impl Guard {
             | Route::Ports(_)
             | Route::Status
             | Route::Backup
+            | Route::Cluster(_)
             | Route::Metrics
             | Route::Health
             | Route::Ready
@@ -163,8 +164,8 @@ impl Guard {
         if !book.is_guarded() {
             return Ok(Credential::of_owner(&self.tenants, DEFAULT_OWNER));
         }
-        let found =
-            given(headers).and_then(|digest| book.find(&digest, SystemTime::now).map(Credential::from));
+        let found = given(headers)
+            .and_then(|digest| book.find(&digest, || StoreClock::new().for_expiry()).map(Credential::from));
         found.ok_or_else(unauthorized)
     }
 
@@ -180,7 +181,7 @@ impl Guard {
             |digest: &[u8; 32]| self.metrics.is_some_and(|own| bool::from(own[..].ct_eq(&digest[..])));
         let is_known = |digest: [u8; 32]| {
             let is_of_metrics = is_of_metrics(&digest);
-            book.find(&digest, SystemTime::now).is_some() || is_of_metrics
+            book.find(&digest, || StoreClock::new().for_expiry()).is_some() || is_of_metrics
         };
         headers.get_all(AUTHORIZATION).iter().filter_map(bearer).any(is_known)
     }

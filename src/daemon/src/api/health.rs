@@ -5,17 +5,14 @@ use http::StatusCode;
 use serde_json::json;
 
 use super::body::{Answer, json as answer};
-use super::tls::ServerTls;
+use crate::degradation::Degradation;
 use crate::services::Services;
 
-const CERTIFICATE_OUTDATED: &str = "the new TLS certificate cannot be used, so the previous one is";
-const NOT_NOTED: &str = "the audit log cannot be written: calls are not noted";
-const TOKENS_OUTDATED: &str = "the file of tokens cannot be used: what it said before is good";
+const DRAINING: &str = "the node drains: it takes no new sessions (paddock cluster drain)";
 
 /// Always 200 while the process answers; `degraded` lists what does not work.
-pub(super) fn health(services: &Services, tls: Option<&ServerTls>) -> Answer {
-    let mut degraded = reasons(services);
-    degraded.extend(warnings(services, tls));
+pub(super) fn health(services: &Services) -> Answer {
+    let degraded: Vec<_> = degraded(services).into_iter().map(Degradation::sentence).collect();
     if degraded.is_empty() {
         answer(StatusCode::OK, &json!({ "status": "healthy" }))
     } else {
@@ -26,41 +23,48 @@ pub(super) fn health(services: &Services, tls: Option<&ServerTls>) -> Answer {
 /// 200 if a run of a new session would be served and its files saved, else 503, so that a load balancer sends
 /// new sessions elsewhere. Sessions that have a container go on as well as they can in either case.
 ///
-/// A certificate that could not be renewed does not make the daemon unready: the previous one still serves.
-pub(super) fn ready(services: &Services, tls: Option<&ServerTls>) -> Answer {
-    let (missing, degraded) = (reasons(services), warnings(services, tls));
+/// What fails besides does not make the daemon unready: a certificate that could not be renewed, for example,
+/// leaves the previous one, which still serves.
+pub(super) fn ready(services: &Services) -> Answer {
+    let (missing, degraded): (Vec<_>, Vec<_>) =
+        degraded(services).into_iter().partition(|what| what.prevents_runs());
+    let sentences = |all: Vec<Degradation>| all.into_iter().map(Degradation::sentence).collect::<Vec<_>>();
+    let is_draining = services.cluster.as_ref().is_some_and(|cluster| cluster.is_draining());
+    let missing: Vec<_> = sentences(missing).into_iter().chain(is_draining.then_some(DRAINING)).collect();
     if missing.is_empty() && degraded.is_empty() {
         answer(StatusCode::OK, &json!({ "status": "ready" }))
     } else if missing.is_empty() {
-        answer(StatusCode::OK, &json!({ "status": "ready", "degraded": degraded }))
+        answer(StatusCode::OK, &json!({ "status": "ready", "degraded": sentences(degraded) }))
     } else {
         answer(StatusCode::SERVICE_UNAVAILABLE, &json!({ "status": "unready", "missing": missing }))
     }
 }
 
-/// What does not work, and does not keep a run from being served.
-fn warnings(services: &Services, tls: Option<&ServerTls>) -> Vec<&'static str> {
-    let tokens = services.tenants.fault().map(|_| TOKENS_OUTDATED);
-    let certificate = tls.filter(|tls| tls.is_outdated()).map(|_| CERTIFICATE_OUTDATED);
-    let audit = &services.audit;
-    let unnoted = (audit.is_failing() && !audit.refuses()).then_some(NOT_NOTED);
-    tokens.into_iter().chain(certificate).chain(unnoted).collect()
+/// Whether a run of a new session would be served, apart from draining.
+pub(super) fn serves_runs(services: &Services) -> bool {
+    !degraded(services).into_iter().any(Degradation::prevents_runs)
 }
 
-fn reasons(services: &Services) -> Vec<&'static str> {
-    let (pool, store) = (&services.pool, &services.store);
-    let mut reasons = Vec::new();
-    if !pool.engine_up() {
-        reasons.push("the container engine does not answer");
+/// What does not work at the moment, in the order of [`Degradation::ALL`].
+pub(super) fn degraded(services: &Services) -> Vec<Degradation> {
+    Degradation::ALL.into_iter().filter(|what| fails(*what, services)).collect()
+}
+
+fn fails(what: Degradation, services: &Services) -> bool {
+    let audit = &services.audit;
+    match what {
+        Degradation::EngineDown => !services.pool.engine_up(),
+        Degradation::NoRunner => services.pool.languages().is_empty(),
+        Degradation::CallsRefusedForAudit => audit.refuses(),
+        Degradation::CallsNotNoted => audit.is_failing() && !audit.refuses(),
+        Degradation::StoreNotWritable => !services.store.is_writable(),
+        Degradation::TokensOutdated => services.tenants.fault().is_some(),
+        Degradation::StartsFailing
+        | Degradation::ImageRefused
+        | Degradation::SnapshotMissing
+        | Degradation::JournalKept
+        | Degradation::CertificateOutdated
+        | Degradation::LogFailing
+        | Degradation::SpansLost => services.metrics.degradations().fails(what),
     }
-    if pool.languages().is_empty() {
-        reasons.push("no runner image was found");
-    }
-    if services.audit.refuses() {
-        reasons.push("the audit log cannot be written (audit.required)");
-    }
-    if !store.is_writable() {
-        reasons.push("the store cannot be written");
-    }
-    reasons
 }

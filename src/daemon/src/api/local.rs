@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use rmcp::ServerHandler;
 use rmcp::service::serve_server_with_ct;
 use rmcp::transport::async_rw::AsyncRwTransport;
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
@@ -21,6 +22,7 @@ use tracing::{debug, info};
 
 use super::accept;
 use super::mcp::Handler;
+use super::opening::Opening;
 use super::server::{Ending, LAST_ANSWERS};
 use super::socket::Socket;
 use super::structure::{StructureCounter, StructureExcess};
@@ -135,7 +137,8 @@ async fn client(
     let own = SessionId::derived(key, &format!("local\n{}", String::from_utf8_lossy(name)));
     let (from, to) = socket.into_split();
     let handler = Handler::new(tools, DEFAULT_OWNER.to_owned(), own, calls, end);
-    let transport = AsyncRwTransport::new(CountedLines::new(from), to).with_max_line_length(max_message);
+    let lines = AsyncRwTransport::new(CountedLines::new(from), to).with_max_line_length(max_message);
+    let transport = Opening::new(lines, handler.supported_protocol_versions().into_owned());
     let begun = tokio::time::timeout(BEGINNING, serve_server_with_ct(handler, transport, cut)).await;
     let ended = match begun {
         Ok(Ok(running)) => {

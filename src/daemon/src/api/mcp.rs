@@ -15,6 +15,7 @@
 mod audience;
 mod call_context;
 mod elicitation;
+mod elsewhere;
 mod forward;
 mod handler;
 mod head;
@@ -45,6 +46,7 @@ use self::call_context::CallContext;
 pub(crate) use self::handler::Handler;
 use self::head::{LAST_EVENT, no_session, sets, the_session, unknown_event};
 use self::owner_services::{OwnerServices, SdkService};
+pub(super) use self::post::may_take_long;
 use self::resume::AnswerReader;
 use super::body::{Answer, error};
 #[cfg(feature = "conformance-fixtures")]
@@ -181,6 +183,11 @@ impl McpEndpoint {
             warn!(%error, session_id = %own, "the session of an MCP session could not be closed");
         }
     }
+}
+
+/// Whether a request belongs to an MCP session.
+pub(super) fn is_in_session(headers: &http::HeaderMap) -> bool {
+    headers.contains_key(head::SESSION) && !head::is_without_sessions(headers)
 }
 
 /// A GET: a session's stream of notifications, or, with the id of an event, the rest of the stream that had

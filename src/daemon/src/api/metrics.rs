@@ -95,5 +95,6 @@ async fn daemon_state(services: &Services, store: &Store) -> DaemonState {
         snapshots: services.pool.snapshots().into_iter().filter_map(gauge).collect(),
         watchers: services.notifications.subscribers(),
         tenants: tenants(services, store),
+        degraded: super::health::degraded(services),
     }
 }

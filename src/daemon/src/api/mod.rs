@@ -7,10 +7,13 @@
 //!                                                        ├ /sessions       raw    (files; token)
 //!                                                        ├ /files, /logs   files  (signed link, no token)
 //!                                                        ├ /ports          ports  (programs' servers; token)
+//!                                                        ├ /cluster        cluster (only by the socket)
 //!                                                        ├ /status         status (token)
 //!                                                        ├ /metrics        metrics
 //!                                                        ├ /health, /ready health
 //!                                                        └ /               page
+//!  listener of `cluster.addr` ─► hop ─► guard and route, as above
+//!  guard ─► a session of another node? ─► pass it on, instead of the route
 //!  listener of `ports.addr` ─► ports (servers of programs; signed link, and nothing else)
 //!  Unix socket in the store's folder ─► local (paddock stdio)
 //! ```
@@ -24,6 +27,7 @@
 mod accept;
 mod answer;
 mod body;
+mod cluster;
 mod connections;
 mod counted_body;
 mod envelope;
@@ -42,6 +46,7 @@ mod local;
 mod long_texts;
 mod mcp;
 mod metrics;
+mod opening;
 mod page;
 mod ports;
 mod range;

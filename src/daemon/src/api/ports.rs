@@ -32,15 +32,17 @@ use tracing::{Instrument, debug, error_span, warn};
 use super::accept;
 use super::answer::with_audit;
 use super::body::{Answer, RequestBody, error, full};
+use super::cluster;
 use super::connections::ConnectionPermit;
 use super::counted_body::CountedBody;
 use super::guard::Credential;
 use super::linger::{Lingering, TrackedBody, UnreadBodies};
 use super::refusals;
 use super::route::Route;
-use super::server::{Ending, Secured, Server};
+use super::server::{Ending, Secured, Server, Way};
 use super::stall::{StallTimeout, reset};
 use crate::audit::Surface;
+use crate::cluster::Location;
 use crate::ports::{PortFault, PortPath, PortRequest, PortTarget};
 
 /// Connections to the listener at one time.
@@ -178,12 +180,13 @@ impl Server {
     }
 
     /// Answers a request by its link.
-    async fn answer_link(
+    pub(super) async fn answer_link(
         &self,
-        request: Request<TrackedBody>,
+        mut request: Request<TrackedBody>,
         peer: SocketAddr,
         seat: &Arc<ConnectionPermit>,
     ) -> Answer {
+        cluster::strip(request.headers_mut());
         let Some(in_progress) = seat.begin() else {
             return error(
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -204,15 +207,31 @@ impl Server {
                 if let Some(entry) = &audited {
                     entry.uses(Some(target.session.as_str()));
                 }
-                let request = with_audit(request, audited.as_ref());
+                let mut request = with_audit(request, audited.as_ref());
                 let (session, port) = (target.session.to_string(), target.port);
                 let span =
                     error_span!("port", token = target.owner, peer = %peer, session_id = session, port);
                 let drops_authorization = self.guard.has_token(request.headers());
                 let signature = Some(signature);
-                let asked = PortRequest { target, rest, signature, drops_authorization, over, request };
+                let at = match &self.tools.services.cluster {
+                    Some(cluster) => {
+                        cluster::note_way(&mut request, Way::Address(peer));
+                        cluster::link_at(cluster, &target, request.extensions()).await
+                    }
+                    None => Ok(Location::Here),
+                };
                 async {
-                    let answer = self.forward(asked).await;
+                    let answer = match (at, &self.tools.services.cluster) {
+                        (Ok(Location::At(node)), Some(cluster)) => {
+                            self.pass_on((&**cluster, &node), cluster::Entry::Ports, over, request).await
+                        }
+                        (Err(fault), _) => cluster::refusal(&fault, false),
+                        (Ok(_), _) => {
+                            let asked =
+                                PortRequest { target, rest, signature, drops_authorization, over, request };
+                            self.forward(asked).await
+                        }
+                    };
                     debug!(method = %verb, status = answer.status().as_u16(), "answer");
                     answer
                 }

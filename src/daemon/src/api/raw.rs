@@ -29,7 +29,7 @@ use paddock_proto::message::{Entry, EntryKind};
 use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
 
-use self::path::SessionPath;
+pub(super) use self::path::SessionPath;
 use self::refusal::RawRefusal;
 pub(super) use self::refusal::status_of;
 use self::staging::Staging;

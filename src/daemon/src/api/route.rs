@@ -29,13 +29,15 @@ pub(super) enum Route<'a> {
     Ready,
     /// A backup of the store, for the daemon's own user.
     Backup,
+    /// The nodes of the cluster, and what its operator asks of this one; the path behind the prefix.
+    Cluster(&'a str),
     /// A part of the page, or no route at all.
     Page(&'a str),
 }
 
 impl<'a> Route<'a> {
     /// All of them.
-    pub(super) const ALL: [Self; 12] = [
+    pub(super) const ALL: [Self; 13] = [
         Self::Mcp,
         Self::Events,
         Self::Sessions(""),
@@ -47,6 +49,7 @@ impl<'a> Route<'a> {
         Self::Health,
         Self::Ready,
         Self::Backup,
+        Self::Cluster(""),
         Self::Page(""),
     ];
 
@@ -67,6 +70,7 @@ impl<'a> Route<'a> {
                     .or_else(|| below("/files/").map(Self::Files))
                     .or_else(|| below("/logs/").map(Self::Logs))
                     .or_else(|| below("/ports/").map(Self::Ports))
+                    .or_else(|| below("/cluster").map(Self::Cluster))
                     .unwrap_or(Self::Page(path))
             }
         }
@@ -75,7 +79,7 @@ impl<'a> Route<'a> {
     /// Whether this route takes this method; MCP, the files of sessions and ports refuse
     /// methods themselves.
     pub(super) fn takes(self, method: &Method) -> bool {
-        matches!(self, Self::Mcp | Self::Sessions(_) | Self::Ports(_))
+        matches!(self, Self::Mcp | Self::Sessions(_) | Self::Ports(_) | Self::Cluster(_))
             || matches!(*method, Method::GET | Method::HEAD)
     }
 
@@ -99,6 +103,7 @@ impl<'a> Route<'a> {
             Self::Health => "health",
             Self::Ready => "ready",
             Self::Backup => "backup",
+            Self::Cluster(_) => "cluster",
             Self::Page(_) => "page",
         }
     }

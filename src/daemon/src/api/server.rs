@@ -59,9 +59,9 @@ pub(crate) const LAST_ANSWERS: Duration = Duration::from_secs(5);
 /// memory of the machine.
 const UNREAD: usize = 256 * 1024;
 /// Lines of a request's head.
-const HEADERS: usize = 64;
+pub(super) const HEADERS: usize = 64;
 /// Bytes of a request's head.
-const HEAD: usize = 32 * 1024;
+pub(super) const HEAD: usize = 32 * 1024;
 
 /// The settings of the server.
 pub struct ApiConfig {
@@ -200,7 +200,7 @@ impl Server {
         Route::ALL.iter().for_each(|route| tools.services.metrics.know_route(route.as_str()));
         let begun = Instant::now();
         let (large_bodies, refusals) = (LargeBodies::default(), Refusals::default());
-        Arc::new(Self {
+        let server = Arc::new(Self {
             config,
             guard,
             tools,
@@ -214,7 +214,9 @@ impl Server {
             stop_streams,
             stop_calls,
             cut,
-        })
+        });
+        server.introduce_to_cluster();
+        server
     }
 
     /// Serves until `ending.stop`, then lets requests in progress end while the drain lasts, then breaks the

@@ -100,11 +100,6 @@ impl ServerTls {
         Ok(Arc::new(Self { files, metrics, state }))
     }
 
-    /// Whether the newest files cannot be used, so that a previous pair is.
-    pub(super) fn is_outdated(&self) -> bool {
-        self.state().problem.is_some()
-    }
-
     /// Looks at the files until `stop`, and uses them when they have changed.
     pub(crate) async fn watch(self: Arc<Self>, stop: CancellationToken) {
         loop {

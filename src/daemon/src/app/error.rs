@@ -28,6 +28,9 @@ pub enum AppError {
     /// The audit log cannot be opened.
     #[error("audit.file: {0}")]
     Audit(io::Error),
+    /// The cluster cannot be joined.
+    #[error("cluster: {0}")]
+    Cluster(String),
     /// An address cannot be listened on.
     #[error("cannot listen on {addr} ({setting}): {error}")]
     Listen {

@@ -70,7 +70,8 @@ pub fn pool(config: &Config, owner: String, key: [u8; 32]) -> PoolConfig {
 /// The ledger of a store of many machines, for a node whose store on disk has this id.
 pub(crate) fn ledger(config: &Config, id: &str) -> Option<LedgerConfig> {
     let SharedStoreSettings { url, objects } = config.store.shared.clone()?;
-    let node = Node { name: node_name(), id: id.to_owned(), address: String::new() };
+    let name = config.cluster.as_ref().map_or_else(node_name, |cluster| cluster.name.clone());
+    let node = Node { name, id: id.to_owned(), address: String::new() };
     let (terms, grace) = (Terms::default(), CONTENT_GRACE);
     Some(LedgerConfig { url, objects, node, terms, grace })
 }

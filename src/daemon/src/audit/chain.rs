@@ -178,7 +178,7 @@ mod tests {
         let mut chain = Chain::after(&log[2], 2);
         log.push(chain.line(Map::from_iter([(CUT.to_owned(), json!(true))])).trim_ascii_end().to_vec());
         assert_eq!(found(&log), [Finding::Unreadable { after: 2 }, Finding::CutBefore]);
-        // A cut that is told of another line than the one that stands there.
+        // The log says that a line was cut, but the cut line in it has other bytes than the chain knows.
         log[2].push(b'x');
         assert_eq!(found(&log), [Finding::Unreadable { after: 2 }, Finding::Broken { after: 3, seq: 4 }]);
     }

@@ -200,7 +200,7 @@ fn end_of_rotated(path: &Path) -> io::Result<Option<End>> {
         }
     }
     rotated.sort();
-    // One that was compressed cannot be read here; its lines are no lines.
+    // A compressed file is passed over: nothing here can read it.
     for (_, path) in rotated.iter().rev().filter(|(_, path)| path.extension().is_none_or(|end| end != "gz")) {
         if let Some(end) = end_of(path)? {
             return Ok(Some(end));

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub(super) mod access;
+mod cluster;
 mod egress;
 mod limits;
 mod models;
@@ -80,6 +81,7 @@ impl<'a> Checker<'a> {
             audit,
             mcp,
             store,
+            cluster,
             files,
             engine,
             limits,
@@ -114,10 +116,12 @@ impl<'a> Checker<'a> {
         let McpTable { resume_window, toolsets } = mcp;
         let resume_window = self.time("mcp.resume_window", resume_window, Duration::ZERO..=HOUR)?;
         let engine = self.engine(engine)?;
+        let files = self.files(files, limits.output)?;
         let config = Config {
+            cluster: self.cluster(cluster, &files)?,
             audit: self.audit(audit)?,
             mcp: McpSettings { resume_window, toolsets },
-            files: self.files(files, limits.output)?,
+            files,
             mounts: self.mounts(mounts, &store, &engine)?,
             drops: self.drops(drops, &auth, (&store, &engine))?,
             store,
@@ -238,16 +242,16 @@ impl<'a> Checker<'a> {
             }
             self.warn(format!("engine.host is reached without TLS: {danger}"));
         }
-        if runtime.contains(char::is_whitespace) {
-            return Err(
-                self.fail("engine.runtime", format!("is {runtime:?}, takes a runtime's name such as runsc"))
-            );
+        let runtime = self.runtime("engine.runtime", runtime)?;
+        Ok(EngineSettings { host, certificates, runtime })
+    }
+
+    /// The name of a runtime; `None` where it is empty. Whether the engine has it, only the engine knows.
+    fn runtime(&self, key: &str, name: String) -> Result<Option<String>, ConfigError> {
+        if name.contains(|c: char| c.is_whitespace() || c.is_control()) {
+            return Err(self.fail(key, format!("is {name:?}, takes a runtime's name such as runsc")));
         }
-        Ok(EngineSettings {
-            host,
-            certificates,
-            runtime: Some(runtime).filter(|runtime| !runtime.is_empty()),
-        })
+        Ok(Some(name).filter(|name| !name.is_empty()))
     }
 
     /// The folder of the certificates: the configured one, or that of Docker's own client if it is told to

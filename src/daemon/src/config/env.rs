@@ -15,8 +15,14 @@ mod address;
 pub(super) use self::address::{TAKES_ADDR, parse_addr};
 
 /// The keys whose values are never shown.
-pub(super) const SECRETS: [&str; 5] =
-    ["auth.token", "store.url", "files.secret", "files.previous_secrets", "egress.upstream_proxy"];
+pub(super) const SECRETS: [&str; 6] = [
+    "auth.token",
+    "cluster.key",
+    "egress.upstream_proxy",
+    "files.previous_secrets",
+    "files.secret",
+    "store.url",
+];
 
 /// An environment variable that sets a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +55,10 @@ const ROWS: &[VariableRow] = &[
     VariableRow { key: "http.allow_open", names: &["SANDBOX_ALLOW_OPEN"], read: boolean },
     VariableRow { key: "auth.token", names: &["MCP_API_TOKEN", "SANDBOX_AUTH_TOKEN"], read: text },
     VariableRow { key: "store.root", names: &["SANDBOX_ROOT", "WORKSPACE_BASE_DIR"], read: text },
+    VariableRow { key: "cluster.peers", names: &["SANDBOX_CLUSTER_PEERS"], read: list },
+    VariableRow { key: "cluster.key", names: &["SANDBOX_CLUSTER_KEY"], read: text },
+    VariableRow { key: "cluster.name", names: &["SANDBOX_CLUSTER_NAME"], read: text },
+    VariableRow { key: "cluster.addr", names: &["SANDBOX_CLUSTER_ADDR"], read: text },
     VariableRow { key: "files.secret", names: &["FILE_SECRET"], read: text },
     VariableRow { key: "files.url_style", names: &["SANDBOX_URL_STYLE"], read: style },
     VariableRow { key: "engine.host", names: &["DOCKER_HOST"], read: text },

@@ -33,11 +33,11 @@ use self::layers::Layers;
 pub use self::pool::{Backoff, PoolSettings, RawPoolSettings, SettingsError};
 pub(crate) use self::types::reachable;
 pub use self::types::{
-    AgentSettings, AuditSettings, AuthSettings, Config, DropSettings, EngineSettings, FilesSettings,
-    HttpSettings, KeptWorkspaces, LimitsSettings, LogFormat, LogLevel, LogSettings, McpSettings,
-    MountSettings, PortsSettings, PublicUrl, RunnerSettings, SessionsSettings, SharedStoreSettings,
-    ShutdownSettings, StoreSettings, TaskSettings, TelemetrySettings, TimeoutsSettings, TlsFiles, ToolSet,
-    UrlStyle, WhenFull,
+    AgentSettings, AuditSettings, AuthSettings, ClusterSettings, Config, DropSettings, EngineSettings,
+    FilesSettings, HttpSettings, KeptWorkspaces, LimitsSettings, LogFormat, LogLevel, LogSettings,
+    McpSettings, MountSettings, PortsSettings, PublicUrl, RunnerSettings, SessionsSettings,
+    SharedStoreSettings, ShutdownSettings, StoreSettings, TaskSettings, TelemetrySettings, TimeoutsSettings,
+    TlsFiles, ToolSet, UrlStyle, WhenFull,
 };
 pub use self::value::Secret;
 pub(crate) use self::value::Size;

@@ -18,6 +18,7 @@ pub(super) struct RawConfig {
     pub(super) audit: AuditTable,
     pub(super) mcp: McpTable,
     pub(super) store: StoreTable,
+    pub(super) cluster: ClusterTable,
     pub(super) files: FilesTable,
     pub(super) engine: EngineTable,
     pub(super) limits: LimitsTable,
@@ -88,6 +89,15 @@ pub(super) struct StoreTable {
     pub(super) credentials: String,
     pub(super) max_bytes: Size,
     pub(super) max_files: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table")]
+pub(super) struct ClusterTable {
+    pub(super) peers: Vec<String>,
+    pub(super) key: Secret,
+    pub(super) name: String,
+    pub(super) addr: String,
 }
 
 #[derive(Deserialize)]
@@ -300,6 +310,7 @@ pub(super) struct RunnerTable {
     pub(super) tmp: Option<Size>,
     pub(super) open_files: Option<u32>,
     pub(super) file_size: Option<Size>,
+    pub(super) runtime: Option<String>,
 }
 
 #[derive(Deserialize)]

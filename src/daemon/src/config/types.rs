@@ -1,6 +1,7 @@
 //! The checked configuration, as the rest of the daemon sees it. Defaults, bounds and reasons are in
 //! `config.example.toml`; this module checks nothing.
 
+mod cluster;
 mod containers;
 mod files;
 mod listeners;
@@ -9,6 +10,7 @@ mod work;
 
 use std::collections::BTreeMap;
 
+pub use self::cluster::ClusterSettings;
 pub use self::containers::{AgentSettings, EngineSettings, LimitsSettings, RunnerSettings};
 pub use self::files::{
     DropSettings, FilesSettings, MountSettings, SharedStoreSettings, StoreSettings, UrlStyle,
@@ -39,6 +41,8 @@ pub struct Config {
     pub audit: AuditSettings,
     /// The directory of sessions on disk.
     pub store: StoreSettings,
+    /// This node among others; `None` on a single machine.
+    pub cluster: Option<ClusterSettings>,
     /// Signed links and logs of runs.
     pub files: FilesSettings,
     /// How the daemon serves MCP clients.

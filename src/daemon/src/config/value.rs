@@ -17,6 +17,11 @@ pub(super) const TAKES_DURATION: &str = "a duration such as \"30s\" or \"5m\"";
 pub struct Secret(String);
 
 impl Secret {
+    /// A secret that was read from elsewhere.
+    pub(super) fn of(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
     /// The secret itself.
     #[must_use]
     pub fn expose(&self) -> &str {

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 pub(super) enum Group {
     Configuration,
     Store,
+    Daemon,
     Mounts,
     Engine,
     Images,
@@ -28,6 +29,7 @@ impl Group {
         match self {
             Self::Configuration => "configuration",
             Self::Store => "store",
+            Self::Daemon => "daemon",
             Self::Mounts => "mounts",
             Self::Engine => "engine",
             Self::Images => "images",

@@ -130,7 +130,8 @@ fn confined(tried: &TrialReport, checks: &mut Checks) {
         "seccomp",
         seccomp,
         "a vulnerability of the kernel is then a way out: use a kernel and a runtime with seccomp, and \
-         nothing that changes the profile",
+         nothing that changes the profile. gVisor takes the profile only with --oci-seccomp among its \
+         runtimeArgs (/etc/docker/daemon.json)",
     );
     of(Aspect::Network, "network", "no network".to_owned(), ASKED);
     of(Aspect::Root, "read-only root", "the image cannot be written".to_owned(), ASKED);
@@ -159,8 +160,9 @@ fn places(tried: &TrialReport, checks: &mut Checks) {
         checks.fail(
             "data",
             fault.text.clone(),
-            "no run could even start: an engine that maps users (userns-remap) makes volumes for the wrong \
-             user; start it without that, or give paddock a rootless engine",
+            "no run could even start: the engine or its runtime gives volumes to the wrong user. With \
+             userns-remap the engine's folder is named after the users that it maps to; see that `docker \
+             info` shows that name (Docker Root Dir)",
         );
     }
     let size = |bytes: u64| ByteSize::b(bytes).to_string();
@@ -323,4 +325,4 @@ fn policies(tried: &TrialReport, checks: &mut Checks) {
 
 #[cfg(test)]
 #[path = "container_tests.rs"]
-mod tests;
+pub(super) mod tests;

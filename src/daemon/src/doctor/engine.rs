@@ -9,6 +9,7 @@ use super::advisories;
 use super::check::{Check, Checks, Group};
 use super::down::Down;
 use super::runc;
+use super::runtimes;
 use crate::app::engine_host;
 use crate::config::Config;
 use crate::engine::{ApiVersion, Engine, EngineInfo, EngineLimits, EngineVersion};
@@ -39,8 +40,8 @@ pub(super) struct Up {
     pub(super) by_socket: bool,
     /// The kernel of this process.
     pub(super) kernel: String,
-    /// The configured runtime.
-    pub(super) runtime: Option<String>,
+    /// The configured runtimes, each with the key that names it.
+    pub(super) asked: Vec<(String, String)>,
 }
 
 /// Asks the engine; returns its client too if it is usable.
@@ -63,7 +64,7 @@ async fn ask(config: &Config) -> Result<(Up, Engine), Down> {
         info,
         by_socket: host.unix_path().is_some(),
         kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
-        runtime: config.engine.runtime.clone(),
+        asked: runtimes::asked(config),
     };
     Ok((up, engine))
 }
@@ -181,7 +182,9 @@ fn confines(up: &Up, checks: &mut Checks) {
     }
     match (has("rootless"), has("userns")) {
         (true, _) => checks.ok("users", "it is rootless: root in a container is an ordinary user outside"),
-        (false, true) => checks.ok("users", "it maps users (userns-remap)"),
+        (false, true) => {
+            checks.ok("users", "it maps users (userns-remap): root in a container is another user outside")
+        }
         (false, false) => checks.ok("users", "it does not map users; paddock's containers never run as root"),
     }
 }
@@ -210,28 +213,25 @@ fn runs(up: &Up, checks: &mut Checks) {
     } else {
         checks.ok("storage", format!("its storage driver is {}", info.driver));
     }
-    let known: Vec<&str> = info.runtimes.keys().map(String::as_str).collect();
-    let name = up.runtime.as_deref().unwrap_or(&info.default_runtime);
-    // Newer engines accept a shim by its type without configuration.
-    if up.runtime.is_some() && !known.contains(&name) && !name.starts_with("io.containerd.") {
-        checks.fail(
-            "runtime",
-            format!("it has no runtime {name} (engine.runtime), it has {}", known.join(", ")),
-            format!(
-                "install {name} and name it in /etc/docker/daemon.json ({{\"runtimes\": {{\"{name}\": \
-                 {{\"path\": \"/usr/bin/{name}\"}}}}}}), then `systemctl reload docker`; or leave \
-                 engine.runtime empty"
-            ),
-        );
+    if !runtimes::judge_names(info, &up.asked, checks) {
         return;
     }
-    checks.ok("runtime", format!("containers run by {name}; there are {}", known.join(", ")));
+    // Where one of them is runc, its version matters.
+    let usual = up.asked.iter().find(|(key, _)| key == "engine.runtime").map(|(_, name)| name.as_str());
+    let usual = usual.unwrap_or(&info.default_runtime);
+    let mut all = std::iter::once(usual).chain(up.asked.iter().map(|(_, name)| name.as_str()));
+    let name = all.find(|name| is_runc(up, name)).unwrap_or(usual);
     which_runc(up, name, checks);
 }
 
-fn which_runc(up: &Up, name: &str, checks: &mut Checks) {
+/// By its name, or by the program that the engine says it is.
+fn is_runc(up: &Up, name: &str) -> bool {
     let path = up.info.runtimes.get(name).and_then(|runtime| runtime.path.as_deref()).unwrap_or(name);
-    if !matches!(name, "" | "runc" | "io.containerd.runc.v2") && !path.ends_with("runc") {
+    matches!(name, "" | "runc" | "io.containerd.runc.v2") || path.ends_with("runc")
+}
+
+fn which_runc(up: &Up, name: &str, checks: &mut Checks) {
+    if !is_runc(up, name) {
         return checks
             .ok("runc", format!("{name} runs the containers, so the version of runc does not matter"));
     }

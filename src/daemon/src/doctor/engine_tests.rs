@@ -27,7 +27,7 @@ fn good() -> Up {
         info: serde_json::from_value(info).expect("an info"),
         by_socket: true,
         kernel: "6.12.1".into(),
-        runtime: None,
+        asked: Vec::new(),
     }
 }
 
@@ -59,8 +59,8 @@ fn each_defect_gives_its_check_and_no_other() {
     let fine: [Spoil; 8] = [
         |up| up.by_socket = false,
         |up| up.kernel = "6.6.6".into(),
-        |up| up.runtime = Some("runsc".into()),
-        |up| up.runtime = Some("io.containerd.kata.v2".into()),
+        |up| up.asked = vec![("engine.runtime".into(), "runsc".into())],
+        |up| up.asked = vec![("runners.sh.runtime".into(), "io.containerd.kata.v2".into())],
         |up| up.info.security_options.push("name=userns".into()),
         |up| up.info.security_options.push("name=rootless".into()),
         |up| up.info.security_options.retain(|option| option != "name=apparmor"),
@@ -71,7 +71,7 @@ fn each_defect_gives_its_check_and_no_other() {
         spoil(&mut up);
         assert_eq!(lacks(&of(up.clone())), [], "{up:?}");
     }
-    let spoil: [(&str, super::super::check::Status, &str, Spoil); 18] = [
+    let spoil: [(&str, super::super::check::Status, &str, Spoil); 19] = [
         ("platform", Fail, "windows", |up| up.info.os_type = "windows".into()),
         ("platform", Fail, "m68k", |up| up.info.architecture = "m68k".into()),
         ("podman", Warn, "not quite Docker's", |up| {
@@ -88,7 +88,14 @@ fn each_defect_gives_its_check_and_no_other() {
         }),
         ("live-restore", Warn, "off", |up| up.info.live_restore_enabled = false),
         ("storage", Warn, "vfs", |up| up.info.driver = "vfs".into()),
-        ("runtime", Fail, "no runtime nosuch", |up| up.runtime = Some("nosuch".into())),
+        ("runtime", Fail, "no runtime nosuch (runners.sh.runtime), it has runc, runsc", |up| {
+            up.asked = vec![("runners.sh.runtime".into(), "nosuch".into())];
+        }),
+        ("runc", Warn, "1.1.5", |up| {
+            up.version.components[0].version = "1.1.5+ds1".into();
+            let asked = [("engine.runtime", "runsc"), ("runners.sh.runtime", "runc")];
+            up.asked = asked.map(|(key, name)| (key.to_owned(), name.to_owned())).to_vec();
+        }),
         ("advisories", Warn, "CVE-2026-41567", |up| up.version.version = "28.5.2".into()),
         ("containerd", Warn, "CVE-2024-25621", |up| up.version.components[1].version = "1.7.28".into()),
         ("runc", Warn, "1.1.5", |up| up.version.components[0].version = "1.1.5+ds1".into()),

@@ -1,7 +1,8 @@
 //! `paddock doctor`: reports what this host's engine really enforces, and what to do about each defect.
 //!
 //! ```text
-//!  configuration ─► store ─► mounts ─► engine ─► images ─► container ─► way in ─► room ─► way out ─► verdict
+//!  configuration ─► store ─► daemon ─► mounts ─► engine ─► images ─► container ─► way in ─► room ─►
+//!                                                                                     way out ─► verdict
 //!       each: look (collects facts, plain values) ─► judge (pure) ─► checks ─► print
 //! ```
 //!
@@ -16,6 +17,7 @@ mod capacity;
 mod check;
 mod configuration;
 mod container;
+mod daemon;
 mod down;
 mod engine;
 mod host_users;
@@ -25,6 +27,7 @@ mod mounts;
 mod packages;
 mod print;
 mod runc;
+mod runtimes;
 mod shared_store;
 mod shared_with_host;
 mod snapshots;
@@ -32,7 +35,7 @@ mod store;
 mod way_in;
 mod way_out;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -50,7 +53,7 @@ use crate::holder::{self, LockState};
 use crate::id::random_bytes;
 use crate::metrics::Metrics;
 use crate::pool::trial::TrialReport;
-use crate::pool::{Runner, trial};
+use crate::pool::{Bounds, Runner, trial};
 use crate::signals::ended_by_signal;
 
 /// Time for the store's disk to answer: a mount whose server is gone never does.
@@ -139,6 +142,7 @@ async fn examine(
         Ok(Ok(facts)) => store::judge(&facts),
         Ok(Err(_)) | Err(_) => silent_store(config),
     });
+    printer.print(daemon::judge(&stop.run_until_cancelled(daemon::look(config)).await?));
     printer.print(stop.run_until_cancelled(shared_store::examine(config)).await?);
     printer.print(stop.run_until_cancelled(mounts::examine(config)).await?);
     let (asked, reached) = stop.run_until_cancelled(engine::look(config)).await?;
@@ -186,7 +190,26 @@ async fn in_containers(
     let mut tried = None;
     // The runner that the daemon proves itself with.
     if let Some(runner) = found.runners.iter().min_by_key(|runner| runner.coding_agent).cloned() {
-        tried = in_one(engine, &pool, runner, printer, stop).await?;
+        let own = runner.bounds.runtime.clone();
+        tried = in_one(engine, &pool, runner.clone(), printer, stop).await?;
+        let name = |asked: &str| match asked {
+            "" => info.default_runtime.clone(),
+            asked => asked.to_owned(),
+        };
+        let usual = config.engine.runtime.clone().unwrap_or_default();
+        let asked = runtimes::asked(config).into_iter().map(|(_, name)| name).chain([usual]);
+        let others: BTreeSet<String> =
+            asked.map(|asked| name(&asked)).filter(|one| *one != name(&own)).collect();
+        for runtime in others {
+            let bounds = Bounds { runtime: runtime.clone(), ..runner.bounds.clone() };
+            let other = Runner { bounds, warm: Vec::new(), ..runner.clone() };
+            let pool = crate::app::pool(config, trial::owner(), random_bytes());
+            let (tried, _) = trial::run(engine, &pool, other, stop).await;
+            if stop.is_cancelled() {
+                return None;
+            }
+            printer.print(runtimes::judge_other(&runtime, &tried.map_err(|error| error.to_string())));
+        }
     }
     let facts = capacity::look(config, info, &found.runners);
     printer.print(capacity::judge(&facts));
@@ -215,6 +238,7 @@ async fn in_one(
     )));
     let tried = tried.ok();
     if let Some(tried) = &tried {
+        printer.print(runtimes::judge(tried));
         printer.print(way_in::judge(&tried.carrier));
     }
     Some(tried)

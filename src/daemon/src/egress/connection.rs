@@ -90,7 +90,7 @@ fn look_up(egress: &Egress, runs: &Runs, run: Option<&str>, name: &str) -> Reply
         Some(id) => runs.find(id).into_iter().collect(),
         None => runs.all(),
     };
-    let parsed = name.parse::<HostName>();
+    let parsed = HostName::of_program(name);
     if let Ok(parsed) = &parsed
         && candidates.iter().any(|run| run.may_look_up(parsed))
     {
@@ -163,7 +163,7 @@ async fn connect(
 fn parse(host: &message::Host) -> (Result<Host, HostNameError>, String) {
     match host {
         message::Host::Address(address) => (Ok(Host::Address(*address)), address.to_string()),
-        message::Host::Name(text) => match (text.parse::<IpAddr>(), text.parse::<HostName>()) {
+        message::Host::Name(text) => match (text.parse::<IpAddr>(), HostName::of_program(text)) {
             (Ok(address), _) => (Ok(Host::Address(address)), address.to_string()),
             (Err(_), Ok(name)) => {
                 let shown = name.as_str().to_owned();

@@ -44,6 +44,19 @@ impl HostName {
         &self.0
     }
 
+    /// The name that a program asks for. It has only ASCII, as in DNS and in a request of HTTP: labels in
+    /// other scripts come as A-labels. So a program and the daemon cannot read one text as two names. People
+    /// who write a list of destinations may use every script ([`FromStr`]).
+    ///
+    /// # Errors
+    /// What is wrong with the text.
+    pub fn of_program(text: &str) -> Result<HostName, HostNameError> {
+        match text.chars().find(|c| !c.is_ascii()) {
+            Some(c) => Err(HostNameError { value: beginning(text), problem: HostNameProblem::Script(c) }),
+            None => text.parse(),
+        }
+    }
+
     /// Whether this name lies below another, at any depth. No name lies below itself.
     pub fn is_below(&self, other: &HostName) -> bool {
         self.0.strip_suffix(&other.0).is_some_and(|rest| rest.ends_with('.'))
@@ -78,6 +91,9 @@ pub enum HostNameProblem {
     /// There is a character that no name has.
     #[error("has the character {0:?}; a name has letters, digits, hyphens, underscores and dots")]
     Character(char),
+    /// A program asks for a name that is not ASCII.
+    #[error("has the character {0:?}; a program asks for a name in other scripts by its A-labels (xn--...)")]
+    Script(char),
     /// Two dots stand together, or a dot stands at the beginning.
     #[error("has nothing between two dots or before the first; hosts below a name are written *.example.com")]
     EmptyLabel,

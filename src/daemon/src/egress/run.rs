@@ -20,7 +20,7 @@ use super::service::RunClients;
 use super::service::model::{Dollars, ModelAccount, ModelUsage};
 use super::settings::EgressBounds;
 use super::usage::NetworkUsage;
-use crate::tenants::Tenants;
+use crate::tenants::{TenantParts, Tenants};
 
 /// An admitted run, as its connections see it.
 pub(super) struct Run {
@@ -208,6 +208,11 @@ impl Run {
         }
         let moved = self.tenants.as_ref().map(|tenants| tenants.move_bytes(&self.owner, bytes));
         moved.transpose().map(drop).map_err(|_| BlockReason::Limit(TENANT_BYTES))
+    }
+
+    /// What its tenant may hold of something; `None` if all of it.
+    pub(super) fn tenant_part(&self, parts: &TenantParts) -> Option<Arc<Semaphore>> {
+        self.tenants.as_ref()?.part(&self.owner, parts)
     }
 
     /// What its tenant may spend on all models in a day.

@@ -1,10 +1,10 @@
-//! Containers: create, start, inspect, list, kill, pause, remove.
+//! Containers: create, start, inspect, list, kill, pause, weigh, remove.
 //!
 //! It must never remove or stop a container by anything but its full id.
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::Engine;
 use super::call::EngineCall;
@@ -155,6 +155,13 @@ struct InspectedConfig {
     labels: BTreeMap<String, String>,
 }
 
+/// The body of `POST /containers/{id}/update`. What it does not name stays.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct WeightUpdate {
+    cpu_shares: u64,
+}
+
 impl Engine {
     /// Creates a container, named `name` or by the engine: `POST /containers/create`.
     ///
@@ -223,6 +230,15 @@ impl Engine {
     /// Ends a pause: `POST /containers/{id}/unpause`. An `Api` error when it is not paused.
     pub async fn container_unpause(&self, id: &ContainerId) -> Result<(), EngineError> {
         self.container_post(EngineOp::ContainerUnpause, id, "unpause").await
+    }
+
+    /// Changes how much a container weighs against others where processors are short (CPU shares; it was made
+    /// with 1024): `POST /containers/{id}/update`. Everything else of it stays.
+    pub async fn container_weigh(&self, id: &ContainerId, shares: u64) -> Result<(), EngineError> {
+        let limits = self.limits();
+        let path = format!("/containers/{id}/update");
+        let call = EngineCall::new(EngineOp::ContainerUpdate, path, limits.change, limits.answer_bytes);
+        self.transport.ask(call.json(&WeightUpdate { cpu_shares: shares })?).await?.discard().await
     }
 
     /// Kills and removes a container with its anonymous volumes: `DELETE /containers/{id}?force=true&v=true`.

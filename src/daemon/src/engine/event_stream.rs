@@ -5,7 +5,7 @@
 //! opening ──────────→ open ──────────────────────────────┐
 //!    ↑   Connected /   │ Event, Event, …                 │ Disconnected, once
 //!    │   Reconnected   └─────────────────────────────────┤
-//!    └──────────── wait: 100 ms, 200 ms, … 5 s ←─────────┘
+//!    └──────────── wait: 100 ms, 200 ms, … 2 s ←─────────┘
 //! ```
 //!
 //! The stream must never end, and must never claim that no event was missed: after

@@ -50,7 +50,7 @@ impl Default for EngineLimits {
             answer_bytes: 4 << 20,
             list_bytes: 16 << 20,
             event_bytes: 1 << 20,
-            events_longest_wait: Duration::from_secs(5),
+            events_longest_wait: Duration::from_secs(2),
             idle_connections: 8,
         }
     }

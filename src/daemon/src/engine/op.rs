@@ -77,6 +77,8 @@ ops! {
     ContainerPause => "container_pause", POST "/containers/{id}/pause";
     /// lets it continue
     ContainerUnpause => "container_unpause", POST "/containers/{id}/unpause";
+    /// changes its part of the processors, while several tenants have tokens
+    ContainerUpdate => "container_update", POST "/containers/{id}/update";
     /// removes it
     ContainerRemove => "container_remove", DELETE "/containers/{id}";
     /// creates the bridge, the process that connects the agent

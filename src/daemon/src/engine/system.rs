@@ -104,6 +104,16 @@ impl EngineInfo {
         let options = self.security_options.iter().flat_map(|option| option.split(','));
         options.into_iter().any(|part| matches!(part, "name=rootless" | "name=userns"))
     }
+
+    /// The user and the group of its host that are 0 in its containers, as its own mounts count them. With
+    /// userns-remap its folder is named after them. A rootless engine mounts where its containers are: 0.
+    pub fn first_user(&self) -> (u32, u32) {
+        let options = self.security_options.iter().flat_map(|option| option.split(','));
+        let folder = self.docker_root_dir.rsplit('/').next().unwrap_or_default();
+        let named =
+            folder.split_once('.').and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?)));
+        named.filter(|_| options.into_iter().any(|part| part == "name=userns")).unwrap_or_default()
+    }
 }
 
 /// Plugins of an engine by type, only the types that are used here.

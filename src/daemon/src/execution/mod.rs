@@ -22,7 +22,7 @@ mod stored;
 mod task_diff;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -39,6 +39,7 @@ pub use self::start::{ExecutionError, StartRequest};
 pub use self::stored::ExecutionSpec;
 pub(crate) use self::stored::now_ms;
 pub use self::task_diff::TaskDiff;
+use crate::cluster::ids::NodeTag;
 use crate::notifications::Notifications;
 use crate::ports::PortLinks;
 use crate::session::{SessionId, Sessions};
@@ -68,6 +69,8 @@ pub struct Executions {
     links: Arc<PortLinks>,
     clock: StoreClock,
     tasks: TaskTracker,
+    /// This node, where there are others.
+    node: OnceLock<NodeTag>,
     /// Ends all executions, and begins none any more.
     ending: CancellationToken,
 }
@@ -96,8 +99,19 @@ impl Executions {
             links,
             clock: StoreClock::new(),
             tasks: TaskTracker::new(),
+            node: OnceLock::new(),
             ending: CancellationToken::new(),
         })
+    }
+
+    /// From now on the ids of executions say that this node made them.
+    pub fn name_node(&self, node: NodeTag) {
+        let _ = self.node.set(node);
+    }
+
+    /// An id for an execution.
+    fn new_id(&self) -> String {
+        self.node.get().map_or_else(|| uuid::Uuid::new_v4().to_string(), |node| node.execution_id())
     }
 
     fn all(&self) -> MutexGuard<'_, HashMap<String, Arc<Execution>>> {

@@ -129,7 +129,7 @@ impl Executions {
         }
         let key = permit.session();
         let session = self.sessions.get(key.owner(), key.id()).await?;
-        let id = uuid::Uuid::new_v4().to_string();
+        let id = self.new_id();
         let (command, interactive, program) = shown(&start.program);
         let (command, task) = match start.task {
             Some((words, note)) => (words, Some(note)),

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::end::{Conclusion, ExecutionEnd};
 use crate::agents::TaskNote;
+use crate::store::StoreClock;
 
 /// What an execution was asked for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -39,9 +40,9 @@ pub(super) struct StoredExecution {
     pub(super) conclusion: Option<Conclusion>,
 }
 
-/// Milliseconds since the epoch.
+/// Milliseconds since the epoch, by the store's clock.
 pub(crate) fn now_ms() -> u64 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let now = StoreClock::new().now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 

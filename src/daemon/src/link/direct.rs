@@ -93,8 +93,10 @@ pub(super) async fn take(pid: i64, offer: Offer) -> io::Result<Carrier> {
     // Read after the pidfd is open: if the id has passed to another process by now, the next call fails.
     let command = fs::read(format!("/proc/{pid}/cmdline"))?;
     if command != format!("{AGENT_PROGRAM}\0init\0").into_bytes() {
-        let command = String::from_utf8_lossy(&command);
-        return Err(refused(format!("process {pid} runs {command:?}, not the agent")));
+        // All of it may be long: a runtime's own command line.
+        let program = command.split(|byte| *byte == 0).next().unwrap_or_default();
+        let program = String::from_utf8_lossy(program);
+        return Err(refused(format!("process {pid} runs {program:?}, not the agent")));
     }
     let socket = pidfd_getfd(&process, offer.fd, PidfdGetfdFlags::empty())?;
     proven(socket.into(), at, offer.token).await

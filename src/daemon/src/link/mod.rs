@@ -27,7 +27,7 @@ mod stream;
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -147,6 +147,8 @@ struct LinkState {
     direct: AtomicBool,
     /// Why a direct carrier that the agent offered could not be used.
     indirect: OnceLock<String>,
+    /// Programs whose streams are open.
+    programs: AtomicUsize,
 }
 
 /// The streams of a link.
@@ -155,6 +157,22 @@ struct MuxState {
     /// Wakes the user of each stream.
     bells: HashMap<StreamId, Arc<Notify>>,
     waiting: asks::Waiting,
+}
+
+/// Counts a program while its stream is open.
+struct ProgramCount(Arc<LinkState>);
+
+impl ProgramCount {
+    fn one_more(shared: Arc<LinkState>) -> Self {
+        shared.programs.fetch_add(1, Ordering::Relaxed);
+        Self(shared)
+    }
+}
+
+impl Drop for ProgramCount {
+    fn drop(&mut self) {
+        self.0.programs.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl LinkState {
@@ -199,6 +217,7 @@ impl Link {
             carried: watch::Sender::new(true),
             direct: AtomicBool::new(false),
             indirect: OnceLock::new(),
+            programs: AtomicUsize::new(0),
         });
         let stop = CancellationToken::new();
         let guard = Arc::new(stop.clone().drop_guard());
@@ -221,7 +240,14 @@ impl Link {
         state.bells.insert(id, bell.clone());
         drop(state);
         self.shared.transmit.notify_one();
-        Ok(Stream::new(raw::RawStream::new(id, self.shared.clone(), bell), self.clone()))
+        let program = matches!(request, Request::Run(_) | Request::Attach(_))
+            .then(|| ProgramCount::one_more(self.shared.clone()));
+        Ok(Stream::new(raw::RawStream::new(id, self.shared.clone(), bell), self.clone(), program))
+    }
+
+    /// Programs that run in the container for this daemon now, commands too.
+    pub fn programs(&self) -> usize {
+        self.shared.programs.load(Ordering::Relaxed)
     }
 
     /// Waits until there is a carrier. It usually resolves at once, unless the bridge was killed or the

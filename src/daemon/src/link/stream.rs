@@ -11,7 +11,7 @@ use paddock_proto::message::{self, Entry};
 use paddock_proto::{Channel, Event, Inbound, Kind, ProtocolError, Request};
 
 use super::raw::{RawStream, pieces};
-use super::{Link, LinkError};
+use super::{Link, LinkError, ProgramCount};
 
 /// The longest sentence from an agent, in characters. Sentences go into answers and logs; our own agent's are
 /// shorter.
@@ -68,11 +68,13 @@ fn cut(event: Event) -> Event {
 pub struct Stream {
     raw: RawStream,
     _link: Link,
+    /// Of a stream that carries a program.
+    _program: Option<ProgramCount>,
 }
 
 impl Stream {
-    pub(super) fn new(raw: RawStream, link: Link) -> Self {
-        Self { raw, _link: link }
+    pub(super) fn new(raw: RawStream, link: Link, program: Option<ProgramCount>) -> Self {
+        Self { raw, _link: link, _program: program }
     }
 
     /// Waits for what the agent sends next. Cancel-safe.

@@ -6,9 +6,11 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
+use crate::degradation::Degradation;
 use crate::metrics::Metrics;
 
 /// The most lines that wait to be written to one output.
@@ -23,8 +25,29 @@ const LAST_LINES: Duration = Duration::from_secs(1);
 /// Takes lines, from any thread.
 #[derive(Clone)]
 pub(super) struct Sink {
-    outlets: Vec<SyncSender<Arc<str>>>,
+    outlets: Vec<(SyncSender<Arc<str>>, Arc<OutletHealth>)>,
+}
+
+/// Whether lines of one output are lost. An output that works must not hide that the other one fails.
+struct OutletHealth {
+    fails: AtomicBool,
+    /// How many outputs fail.
+    failing: Arc<AtomicUsize>,
     metrics: Metrics,
+}
+
+impl OutletHealth {
+    fn note(&self, fails: bool) {
+        if self.fails.swap(fails, Ordering::Relaxed) == fails {
+            return;
+        }
+        let failing = if fails {
+            self.failing.fetch_add(1, Ordering::Relaxed) + 1
+        } else {
+            self.failing.fetch_sub(1, Ordering::Relaxed) - 1
+        };
+        self.metrics.degradations().note(Degradation::LogFailing, failing > 0);
+    }
 }
 
 /// Dropped at the end of the process, it waits up to a second until all lines are written.
@@ -44,16 +67,23 @@ impl Sink {
         outlets: impl IntoIterator<Item = Box<dyn Write + Send>>,
         metrics: Metrics,
     ) -> io::Result<(Self, Flush)> {
-        let (mut sink, mut flush) = (Self { outlets: Vec::new(), metrics }, Flush(Vec::new()));
+        let (mut sink, mut flush) = (Self { outlets: Vec::new() }, Flush(Vec::new()));
+        let failing = Arc::new(AtomicUsize::new(0));
         for outlet in outlets {
             let (lines, to_write) = sync_channel(WAITING);
             let (done, written) = sync_channel(1);
-            let metrics = sink.metrics.clone();
+            let health = OutletHealth {
+                fails: AtomicBool::new(false),
+                failing: failing.clone(),
+                metrics: metrics.clone(),
+            };
+            let health = Arc::new(health);
+            let own = health.clone();
             std::thread::Builder::new().name("log".to_owned()).spawn(move || {
-                write(&to_write, outlet, &metrics);
+                write(&to_write, outlet, &own);
                 let _ = done.send(()); // fails if nobody waits any more
             })?;
-            sink.outlets.push(lines.clone());
+            sink.outlets.push((lines.clone(), health));
             flush.0.push((lines, written));
         }
         Ok((sink, flush))
@@ -62,17 +92,20 @@ impl Sink {
     /// Takes one line, with its newline.
     pub(super) fn line(&self, line: String) {
         let line: Arc<str> = line.into();
-        for outlet in &self.outlets {
+        for (outlet, health) in &self.outlets {
             match outlet.try_send(line.clone()) {
                 Ok(()) => {}
-                Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => self.metrics.log_lines_lost(1),
+                Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
+                    health.metrics.log_lines_lost(1);
+                    health.note(true);
+                }
             }
         }
     }
 }
 
 /// Writes lines, as many at a time as are waiting. An empty line, which no event makes, is the end.
-fn write(lines: &Receiver<Arc<str>>, mut outlet: Box<dyn Write + Send>, metrics: &Metrics) {
+fn write(lines: &Receiver<Arc<str>>, mut outlet: Box<dyn Write + Send>, health: &OutletHealth) {
     let (mut text, mut ends) = (String::new(), false);
     while !ends && let Ok(line) = lines.recv() {
         text.clear();
@@ -88,8 +121,12 @@ fn write(lines: &Receiver<Arc<str>>, mut outlet: Box<dyn Write + Send>, metrics:
                 next = lines.try_recv().ok();
             }
         }
-        if outlet.write_all(text.as_bytes()).and_then(|()| outlet.flush()).is_err() {
-            metrics.log_lines_lost(count);
+        let failed = outlet.write_all(text.as_bytes()).and_then(|()| outlet.flush()).is_err();
+        if failed {
+            health.metrics.log_lines_lost(count);
+        }
+        if count > 0 {
+            health.note(failed); // the end alone writes nothing, so it says nothing of the output
         }
     }
 }
@@ -184,6 +221,26 @@ mod tests {
         drop(flush);
         assert_eq!(told.try_iter().collect::<String>(), "a\nb\n");
         assert_eq!(lost(&metrics), 2);
+        assert!(metrics.degradations().fails(Degradation::LogFailing));
+    }
+
+    #[test]
+    fn an_output_that_fails_is_told_until_it_works_whatever_the_other_does() {
+        let (metrics, failing) = (Metrics::default(), Arc::new(AtomicUsize::new(0)));
+        let health = || OutletHealth {
+            fails: AtomicBool::new(false),
+            failing: failing.clone(),
+            metrics: metrics.clone(),
+        };
+        let (one, other) = (health(), health());
+        let mut told = Vec::new();
+        let steps =
+            [(&one, true), (&other, false), (&one, true), (&other, true), (&one, false), (&other, false)];
+        for (health, fails) in steps {
+            health.note(fails);
+            told.push(metrics.degradations().fails(Degradation::LogFailing));
+        }
+        assert_eq!(told, [true, true, true, true, true, false]);
     }
 
     #[test]

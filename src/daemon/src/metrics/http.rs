@@ -5,6 +5,7 @@ use std::time::Duration;
 use prometheus::{HistogramVec, IntCounter, IntCounterVec, IntGauge};
 
 use super::{GaugeGuard, Make, Metrics};
+use crate::degradation::Degradation;
 
 pub(super) struct HttpMetrics {
     requests: IntCounterVec,
@@ -152,6 +153,7 @@ impl Metrics {
     /// The newest certificate and key were read, and are in use or cannot be used.
     pub fn tls_pair(&self, is_in_use: bool) {
         self.0.http.outdated.set(i64::from(!is_in_use));
+        self.0.degradations.note(Degradation::CertificateOutdated, !is_in_use);
     }
 
     /// The counter of bytes received on this route.

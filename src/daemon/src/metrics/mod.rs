@@ -17,6 +17,7 @@
 //! A handle is cheap to clone. Nobody reads what a handle made by `default` counts.
 
 mod audit;
+mod cluster;
 mod daemon;
 mod egress;
 mod engine;
@@ -39,6 +40,8 @@ use prometheus::{
     CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
     Opts, Registry, TextEncoder,
 };
+
+use crate::degradation::Degradations;
 
 pub use self::egress::ServiceOutcome;
 pub use self::models::ModelOutcome;
@@ -75,10 +78,12 @@ struct Families {
     packages: packages::PackageMetrics,
     tenants: tenants::TenantMetrics,
     audit: audit::AuditMetrics,
+    cluster: cluster::ClusterMetrics,
     telemetry: telemetry::TelemetryMetrics,
     daemon: daemon::DaemonMetrics,
     snapshots: snapshots::SnapshotMetrics,
     state: state::StateGauges,
+    degradations: Degradations,
 }
 
 impl Default for Metrics {
@@ -95,10 +100,12 @@ impl Default for Metrics {
             packages: packages::PackageMetrics::new(&make),
             tenants: tenants::TenantMetrics::new(&make),
             audit: audit::AuditMetrics::new(&make),
+            cluster: cluster::ClusterMetrics::new(&make),
             telemetry: telemetry::TelemetryMetrics::new(&make),
             daemon: daemon::DaemonMetrics::new(&make),
             snapshots: snapshots::SnapshotMetrics::new(&make),
             state: state::StateGauges::new(&make),
+            degradations: Degradations::default(),
             families: make.made.into_inner(),
             registry: make.registry,
         };
@@ -121,6 +128,12 @@ impl Metrics {
         let _ = metrics.0.registry.register(Box::new(process)); // fails only for a second one
         metrics.0.daemon.built();
         metrics
+    }
+
+    /// What the parts of the daemon have noted that fails.
+    #[must_use]
+    pub fn degradations(&self) -> &Degradations {
+        &self.0.degradations
     }
 
     /// All families, except those of the process itself.

@@ -5,6 +5,7 @@ use prometheus::{Gauge, GaugeVec, IntGauge};
 
 use super::tenants::TenantState;
 use super::{Make, SnapshotGauge};
+use crate::degradation::Degradation;
 use crate::store::Amount;
 
 /// The daemon's state at one moment.
@@ -38,6 +39,8 @@ pub struct DaemonState {
     pub watchers: usize,
     /// What each tenant uses.
     pub tenants: Vec<TenantState>,
+    /// What does not work.
+    pub degraded: Vec<Degradation>,
 }
 
 /// The containers of one runner, by state.
@@ -80,6 +83,7 @@ pub(super) struct StateGauges {
     store_files: Gauge,
     store_files_max: Gauge,
     watchers: IntGauge,
+    degraded: GaugeVec,
 }
 
 impl StateGauges {
@@ -147,6 +151,11 @@ impl StateGauges {
                 "The most files, directories and links (store.max_files).",
             ),
             watchers: gauge("paddock_event_streams", "Clients reading GET /mcp/events."),
+            degraded: make.gauges(
+                "paddock_degraded",
+                "1 for what does not work at the moment, by its name in the table of degradations, else 0.",
+                &["what"],
+            ),
         }
     }
 
@@ -187,6 +196,10 @@ impl StateGauges {
         self.store_files.set(count(used.entries));
         self.store_files_max.set(count(most.entries));
         self.watchers.set(whole(now.watchers));
+        for what in Degradation::ALL {
+            let fails = now.degraded.contains(&what);
+            self.degraded.with_label_values(&[what.name()]).set(f64::from(u8::from(fails)));
+        }
     }
 }
 

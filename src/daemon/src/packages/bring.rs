@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::sync::{SemaphorePermit, watch};
+use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
 use super::fetch::FetchError;
@@ -14,6 +14,8 @@ use super::list::{LayerKey, PackageList};
 use super::shelf::Layer;
 use super::{News, Packages, ending};
 use crate::pool::Runner;
+use crate::tenants::TenantShare;
+use crate::tenants::turns::FairPlace;
 
 /// Brings one layer.
 pub(super) struct BringTask {
@@ -24,6 +26,8 @@ pub(super) struct BringTask {
     pub(super) earlier: Option<Layer>,
     pub(super) runner: Runner,
     pub(super) list: PackageList,
+    /// Who asked for it first.
+    pub(super) tenant: TenantShare,
     /// To those who wait for it.
     pub(super) sender: Arc<watch::Sender<News>>,
 }
@@ -38,9 +42,9 @@ impl BringTask {
         }
         let begun = Instant::now();
         let fetching = async {
-            let _permit = self.turn().await?;
+            let _place = self.turn().await?;
             self.packages.save().await; // that something is written, in case this daemon dies meanwhile
-            Some(self.packages.fetcher.fetch(&self.runner, &self.list, &self.directory).await)
+            Some(self.packages.fetcher.fetch(self.tenant, &self.runner, &self.list, &self.directory).await)
         };
         let fetched = tokio::select! {
             fetched = fetching => fetched,
@@ -73,14 +77,14 @@ impl BringTask {
     }
 
     /// Waits for the turn of this fetch; `None` if it was given up.
-    async fn turn(&self) -> Option<SemaphorePermit<'_>> {
-        let mut turn = std::pin::pin!(self.packages.fetches.acquire());
+    async fn turn(&self) -> Option<FairPlace> {
+        let mut turn = std::pin::pin!(self.packages.fetches.enter(self.tenant));
         loop {
             tokio::select! {
                 biased;
                 // A call that joined meanwhile is seen under the lock: then the fetch keeps its place.
                 () = self.sender.closed() => if self.give_up() { return None },
-                permit = &mut turn => return permit.ok(),
+                place = &mut turn => return Some(place),
             }
         }
     }

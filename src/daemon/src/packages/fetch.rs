@@ -193,9 +193,11 @@ struct Lock {
 }
 
 impl Fetcher {
-    /// Fetches a list for programs of this runner into this directory among the layers.
+    /// Fetches a list for programs of this runner into this directory among the layers, in the turn of the
+    /// tenant that asked for it.
     pub(super) async fn fetch(
         &self,
+        tenant: TenantShare,
         runner: &Runner,
         list: &PackageList,
         directory: &str,
@@ -205,7 +207,7 @@ impl Fetcher {
         };
         let (hosts, is_configured) = self.index.destinations(*registry);
         let policy = self.egress.grant_registry(&hosts, is_configured)?;
-        let lease = self.pool.lease(&fetcher_of(&runner.language), TenantShare::default()).await?;
+        let lease = self.pool.lease(&fetcher_of(&runner.language), tenant).await?;
         let id = new_run_id();
         let span = error_span!("fetch", run_id = id, language = runner.language);
         let gateway = self.egress.gateway(&lease.link, OWNER, Arc::default(), span).open();

@@ -34,7 +34,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use paddock_proto::limits::PACKAGES_DIR;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
@@ -53,6 +53,8 @@ use crate::engine::ImageRef;
 use crate::id::{hex, random_hex};
 use crate::metrics::Metrics;
 use crate::pool::{FetchBounds, Pool, Runner};
+use crate::tenants::TenantShare;
+use crate::tenants::turns::FairPlaces;
 
 /// The most layers: the agent that removes others is told of each in its arguments.
 const MAX_LAYERS: usize = 512;
@@ -109,7 +111,7 @@ pub struct Packages {
     fetcher: Fetcher,
     key: [u8; 32],
     state: Mutex<State>,
-    fetches: Semaphore,
+    fetches: Arc<FairPlaces>,
     kept: KeptLayers,
     metrics: Metrics,
     /// Whether there may be something in the volume that has no purpose.
@@ -181,7 +183,7 @@ impl Packages {
             },
             key,
             state: Mutex::new(State { shelf, queue: FetchQueue::new(WAITING) }),
-            fetches: Semaphore::new(settings.fetches),
+            fetches: FairPlaces::new(settings.fetches),
             kept,
             metrics: metrics.clone(),
             is_untidy: AtomicBool::new(is_untidy),
@@ -199,13 +201,14 @@ impl Packages {
     }
 
     /// The layer of a list, for programs of this runner: at once if it is there, else when it has come. A
-    /// fetch that has begun goes on if this is dropped. `tenant` is who asks.
+    /// fetch that has begun goes on if this is dropped. `tenant` is who asks, and its share of what tenants
+    /// wait for.
     ///
     /// # Errors
     /// See [`FetchError`].
     pub async fn layer(
         self: &Arc<Self>,
-        tenant: &str,
+        tenant: (&str, TenantShare),
         runner: &Runner,
         list: &PackageList,
     ) -> Result<LayerUse, FetchError> {
@@ -229,7 +232,7 @@ impl Packages {
     fn want(
         self: &Arc<Self>,
         key: LayerKey,
-        tenant: &str,
+        (tenant, share): (&str, TenantShare),
         runner: &Runner,
         list: &PackageList,
     ) -> Result<Wanted, FetchError> {
@@ -262,6 +265,7 @@ impl Packages {
             earlier,
             runner: runner.clone(),
             list: list.clone(),
+            tenant: share,
             sender: sender.clone(),
         };
         self.tasks.spawn(async move {

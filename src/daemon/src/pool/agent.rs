@@ -86,10 +86,9 @@ pub(super) fn labels(owner: Option<&str>) -> BTreeMap<String, String> {
     labels.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// Removes the volumes of other content that daemons of this owner made and no container uses. Failures are
-/// only logged: the next start tries again.
-pub(super) async fn remove_outdated(engine: &Engine, owner: &str, files: &AgentFiles) {
-    let Ok(current) = files.volume_name() else { return };
+/// Removes the volumes that daemons of this owner made, no container uses, and that are none of `current`.
+/// Failures are only logged: the next start tries again.
+pub(super) async fn remove_outdated(engine: &Engine, owner: &str, current: &[VolumeName]) {
     let wanted: Vec<String> =
         labels(Some(owner)).into_iter().map(|(name, value)| format!("{name}={value}")).collect();
     let found = match engine.volume_list(&wanted).await {
@@ -97,7 +96,7 @@ pub(super) async fn remove_outdated(engine: &Engine, owner: &str, files: &AgentF
         Err(error) => return warn!(%error, "the agent's volumes of earlier builds cannot be listed"),
     };
     let mut removed = 0;
-    for name in outdated(found, owner, &current) {
+    for name in outdated(found, owner, current) {
         match gone(engine.volume_remove(&name).await) {
             Ok(()) => removed += 1,
             Err(error) if error.is_conflict() => debug!(%name, "an earlier build's volume is in use"),
@@ -112,13 +111,13 @@ pub(super) async fn remove_outdated(engine: &Engine, owner: &str, files: &AgentF
 /// The volumes of agents that no container has and that a daemon of this build does not use: those of other
 /// builds, whose stores may be gone.
 pub(super) async fn unused(engine: &Engine, files: &AgentFiles) -> Result<Vec<VolumeName>, AgentError> {
-    let current = files.volume_name()?;
+    let current = [files.volume_name()?, files.readable().volume_name()?];
     let found = engine.volume_list_unused(&[format!("{}={}", LABEL.0, LABEL.1)]).await?;
-    Ok(found.into_iter().map(|volume| volume.name).filter(|name| *name != current).collect())
+    Ok(found.into_iter().map(|volume| volume.name).filter(|name| !current.contains(name)).collect())
 }
 
-/// The volumes that a daemon of this owner made for an agent other than the current one.
-fn outdated(found: Vec<Volume>, owner: &str, current: &VolumeName) -> Vec<VolumeName> {
+/// The volumes that a daemon of this owner made for an agent other than the current ones.
+fn outdated(found: Vec<Volume>, owner: &str, current: &[VolumeName]) -> Vec<VolumeName> {
     let is_ours = |volume: &Volume| labels(Some(owner)).iter().all(|(k, v)| volume.labels.get(k) == Some(v));
     let is_agents = |name: &VolumeName| {
         let digits = name.as_str().strip_prefix(PREFIX);
@@ -127,7 +126,7 @@ fn outdated(found: Vec<Volume>, owner: &str, current: &VolumeName) -> Vec<Volume
         })
     };
     let ours = found.into_iter().filter(is_ours).map(|volume| volume.name);
-    ours.filter(|name| name != current && is_agents(name)).collect()
+    ours.filter(|name| !current.contains(name) && is_agents(name)).collect()
 }
 
 /// Fills the agent's volume of a container that did not start, if the program is missing in it. Whether it

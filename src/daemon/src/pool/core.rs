@@ -46,9 +46,9 @@
 //! * **What the daemon does for itself gives way** (snapshots of warm parts): its members are started last of
 //!   all, in a place that is free, and their places count as free for callers, for whom they are released
 //!   ([`PoolEvent::GivesWay`]).
-//! * **A runner whose starts fail** is tried again after a growing pause. After [`FAIL_FAST_AFTER`] failures
-//!   in a row its waiters are refused for as long as the pause lasts; a request after the pause is the next
-//!   attempt.
+//! * **A runner whose starts fail** is tried again after a growing pause, of 2 s at most if it is the engine
+//!   that fails. After [`FAIL_FAST_AFTER`] failures in a row its waiters are refused for as long as the pause
+//!   lasts; a request after the pause is the next attempt.
 //! * **While the engine is down** the pool asks nothing of it, not even to destroy. Members that were idle or
 //!   starting are destroyed afterwards, because nobody knows what became of them; leased ones stay leased.
 //! * **A leased member belongs to its lease until it is released**, also when it died: the session may still

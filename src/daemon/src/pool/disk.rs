@@ -48,16 +48,18 @@ pub enum DiskBound {
     Watched,
 }
 
-/// The options of the volume at `/data`.
-pub(super) fn volume_options(bounds: &Bounds, uid: Uid) -> BTreeMap<String, String> {
+/// The options of the volume at `/data`. `first` are the user and the group that the engine counts as 0 of
+/// its containers.
+pub(super) fn volume_options(bounds: &Bounds, uid: Uid, first: (u32, u32)) -> BTreeMap<String, String> {
     let Bounds { data, data_inodes, .. } = bounds;
+    let (user, group) = (first.0.saturating_add(uid.0), first.1.saturating_add(uid.0));
     let options = match bounds.place {
         DataPlace::Memory => vec![
             ("type", "tmpfs".to_owned()),
             ("device", "tmpfs".to_owned()),
             (
                 "o",
-                format!("size={data},nr_inodes={data_inodes},uid={0},gid={0},mode=0700,nosuid,nodev", uid.0),
+                format!("size={data},nr_inodes={data_inodes},uid={user},gid={group},mode=0700,nosuid,nodev"),
             ),
         ],
         DataPlace::Disk(bound) => size_option(bound, *data),
@@ -165,12 +167,15 @@ mod tests {
 
     #[test]
     fn a_volume_has_the_bound_of_its_place() {
-        let memory = volume_options(&on(DataPlace::Memory), Uid(20_000));
+        let memory = volume_options(&on(DataPlace::Memory), Uid(20_000), (0, 0));
         assert!(memory["o"].contains("size=10737418240,nr_inodes=16384,uid=20000"), "{memory:?}");
+        let mapped = volume_options(&on(DataPlace::Memory), Uid(20_000), (500_000, 600_000));
+        assert!(mapped["o"].contains(",uid=520000,gid=620000,"), "the engine's own numbers: {mapped:?}");
         let hard = on(DataPlace::Disk(DiskBound::Hard));
-        assert_eq!(volume_options(&hard, Uid(1)), BTreeMap::from([("size".into(), "10737418240".into())]));
+        let bounded = volume_options(&hard, Uid(1), (0, 0));
+        assert_eq!(bounded, BTreeMap::from([("size".into(), "10737418240".into())]));
         let watched = on(DataPlace::Disk(DiskBound::Watched));
-        assert_eq!(volume_options(&watched, Uid(1)), BTreeMap::new());
+        assert_eq!(volume_options(&watched, Uid(1), (0, 0)), BTreeMap::new());
         let name = "paddock-a".parse().unwrap();
         assert_eq!(home(&hard, &name, BTreeMap::new()).source, "paddock-a-home");
         let driver =

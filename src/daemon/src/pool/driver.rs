@@ -19,6 +19,7 @@ use super::snapshots::SnapshotMount;
 use super::spec::Blueprint;
 use super::workspaces::{LeaseFrom, Workspace, Workspaces};
 use super::{AdoptedContainer, AgentTerms, Lease, Runners, millis, warm};
+use crate::degradation::Degradation;
 use crate::engine::{ContainerId, Engine, VolumeName};
 use crate::metrics::Metrics;
 use crate::tenants::TenantShare;
@@ -111,6 +112,7 @@ impl PoolDriver {
             self.starved.send_if_modified(|known| std::mem::replace(known, starved) != starved);
             let crowded = self.core.is_crowded();
             self.crowded.send_if_modified(|known| std::mem::replace(known, crowded) != crowded);
+            self.metrics.degradations().note(Degradation::StartsFailing, self.core.fails_to_start());
             let deadline = self.core.next_deadline();
             tokio::select! {
                 message = self.messages.recv() => match message {

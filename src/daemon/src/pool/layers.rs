@@ -14,6 +14,7 @@
 //! This must never overwrite a layer, nor call one complete whose mark is missing.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -24,6 +25,7 @@ use tracing::{debug, info, warn};
 
 use super::agent;
 use super::container::gone;
+use super::spec::Blueprint;
 use crate::engine::{
     ContainerId, ContainerSpec, ContainerStatus, Engine, EngineError, Healthcheck, HostConfig, ImageRef,
     LogConfig, Mount, MountType, VolumeName, VolumeOptions,
@@ -96,14 +98,12 @@ pub(super) fn mount(volume: &VolumeName, owner: &str, read_only: bool) -> Mount 
 pub struct Layers {
     engine: Engine,
     volume: VolumeName,
-    owner: String,
-    /// The volume of the agent's program.
-    agent: VolumeName,
+    blueprint: Arc<Blueprint>,
 }
 
 impl Layers {
-    pub(super) fn new(engine: Engine, volume: VolumeName, (owner, agent): (String, VolumeName)) -> Self {
-        Self { engine, volume, owner, agent }
+    pub(super) fn new(engine: Engine, volume: VolumeName, blueprint: Arc<Blueprint>) -> Self {
+        Self { engine, volume, blueprint }
     }
 
     /// Unpacks an archive whose names begin with the name of [`PACKAGES_DIR`]'s last part. `image` is any
@@ -179,8 +179,10 @@ impl Layers {
     /// # Errors
     /// The engine's.
     pub async fn recover(&self) -> Result<bool, LayerError> {
-        let wanted: Vec<String> =
-            labels(&self.owner).into_iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let wanted: Vec<String> = labels(&self.blueprint.owner)
+            .into_iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
         for left in self.engine.container_list(&wanted).await? {
             info!(container = %left.id, "removed a container for layers that an earlier daemon left");
             self.remove(&left.id).await;
@@ -201,7 +203,9 @@ impl Layers {
 
     /// A container that can write the volume. Without arguments it is never started.
     fn container(&self, image: &ImageRef, arguments: Vec<String>) -> ContainerSpec {
-        let agent = agent::mount(&self.agent, agent::labels(Some(&self.owner)), true);
+        let owner = &self.blueprint.owner;
+        let (agent, _) = self.blueprint.agent_for("");
+        let agent = agent::mount(agent, agent::labels(Some(owner)), true);
         ContainerSpec {
             image: image.to_string(),
             entrypoint: Some(vec![AGENT_PROGRAM.to_owned()]),
@@ -209,10 +213,10 @@ impl Layers {
             // The owner of what is in the volume. It has no capability, and nothing else to write to.
             user: Some("0:0".to_owned()),
             working_dir: Some("/".to_owned()),
-            labels: labels(&self.owner),
+            labels: labels(owner),
             healthcheck: Some(Healthcheck::DISABLED),
             host_config: HostConfig {
-                mounts: vec![agent, mount(&self.volume, &self.owner, false)],
+                mounts: vec![agent, mount(&self.volume, owner, false)],
                 cap_drop: vec!["ALL".to_owned()],
                 security_opt: vec!["no-new-privileges".to_owned()],
                 network_mode: Some("none".to_owned()),

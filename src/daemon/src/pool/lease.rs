@@ -14,7 +14,9 @@ use super::container::ArmedContainer;
 use super::core::{MemberId, PoolEvent};
 use super::disk::DataPlace;
 use super::driver::DriverMessage;
+use super::weights::{Weighed, Weights};
 use crate::engine::VolumeName;
+use crate::tenants::TenantShare;
 
 /// What an earlier daemon left for sessions.
 pub struct Adopted {
@@ -42,6 +44,8 @@ pub struct Lease {
     member: MemberId,
     sender: mpsc::UnboundedSender<DriverMessage>,
     keeps_workspace: AtomicBool,
+    /// While a tenant has it; one of an earlier daemon keeps the weight that it has.
+    weighed: Option<Weighed>,
 }
 
 impl Lease {
@@ -51,7 +55,12 @@ impl Lease {
         sender: mpsc::UnboundedSender<DriverMessage>,
         keeps_workspace: bool,
     ) -> Self {
-        Self { armed, member, sender, keeps_workspace: AtomicBool::new(keeps_workspace) }
+        Self { armed, member, sender, keeps_workspace: AtomicBool::new(keeps_workspace), weighed: None }
+    }
+
+    /// A tenant has it from now on.
+    pub(super) fn weigh(&mut self, weights: &Arc<Weights>, tenant: TenantShare) {
+        self.weighed = Some(weights.take(self.member, tenant, &self.armed));
     }
 
     /// Whether the volumes of the container, if they lie on a disk, stay when it is dropped, for

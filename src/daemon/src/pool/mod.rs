@@ -41,6 +41,7 @@ mod rescue;
 mod restored;
 mod runner;
 mod runner_terms;
+pub(crate) mod runtimes;
 mod seccomp;
 mod secret;
 mod snapshots;
@@ -49,11 +50,12 @@ mod specimen;
 pub mod trial;
 mod warm;
 mod watch;
+mod weights;
 mod workspaces;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, mpsc, oneshot, watch as latest};
@@ -74,6 +76,8 @@ pub use self::proof::{Aspect, ProofError, Violation};
 pub use self::rescue::{LostContainer, Rescue};
 pub use self::runner::{AgentLabels, Runner, is_language};
 pub use self::runner_terms::{FetchBounds, RunnerTerms};
+use self::runtimes::Runtimes;
+pub use self::runtimes::UnknownRuntime;
 pub use self::secret::AgentTerms;
 use self::snapshots::SnapshotKeeper;
 pub use self::snapshots::{
@@ -84,6 +88,7 @@ pub use self::spec::{Bounds, Plan};
 pub use self::specimen::{Specimen, SpecimenError};
 pub use self::warm::{WarmPart, WarmStage};
 use self::watch::FirstLook;
+use self::weights::Weights;
 use self::workspaces::{LeaseFrom, Workspaces};
 use crate::engine::{Engine, EngineError, VolumeName};
 use crate::metrics::Metrics;
@@ -110,6 +115,9 @@ pub enum PoolError {
     /// A folder of the host cannot be mounted.
     #[error(transparent)]
     Mount(#[from] MountError),
+    /// The configuration names a runtime that the engine does not have.
+    #[error(transparent)]
+    Runtime(#[from] UnknownRuntime),
 }
 
 /// Everything that a pool needs to start.
@@ -147,9 +155,10 @@ pub struct Pool {
     engine_up: latest::Receiver<bool>,
     starved: latest::Receiver<usize>,
     crowded: latest::Receiver<bool>,
-    separates_runs: Arc<AtomicBool>,
+    runtimes: Runtimes,
     settings: PoolSettings,
     layers: Option<Layers>,
+    weights: Arc<Weights>,
     snapshots: latest::Receiver<BTreeMap<String, SnapshotState>>,
     /// Cancelled when the pool is to end, before its containers go.
     ending: CancellationToken,
@@ -169,20 +178,19 @@ impl Pool {
         let mut watch = watch::EngineWatch::new(engine.clone(), &config, sender.clone());
         let engine_up = watch.engine_up();
         let fatal = watch.fatal();
-        let separates_runs = watch.separates_runs();
         let machine = watch.machine();
-        let FirstLook { blueprint, found, survivors, workspaces, whole, checks, runtime, disk } =
+        let FirstLook { blueprint, found, survivors, workspaces, whole, checks, disk } =
             watch.first_look().await?;
         let (restore_news, news) = mpsc::unbounded_channel();
         let warming = warm::Warming::of(&engine, Some(restore_news)).await;
         let settings = config.settings.clone();
-        let layers = blueprint.layers.clone().map(|volume| {
-            Layers::new(engine.clone(), volume, (config.owner.clone(), blueprint.agent.clone()))
-        });
+        let layers =
+            blueprint.layers.clone().map(|volume| Layers::new(engine.clone(), volume, blueprint.clone()));
         let (starved, starved_now) = latest::channel(0);
         let (crowded, crowded_now) = latest::channel(false);
         let (kept_engine, metrics) = (engine.clone(), config.metrics.clone());
         let version = blueprint.agent.to_string();
+        let runtimes = blueprint.runtimes.clone();
         let mut driver = PoolDriver {
             engine,
             blueprint,
@@ -226,13 +234,15 @@ impl Pool {
             engine_up,
             starved: starved_now,
             crowded: crowded_now,
-            separates_runs,
+            runtimes: runtimes.clone(),
             settings,
             layers,
+            weights: Arc::default(),
             snapshots,
             ending: CancellationToken::new(),
             tasks: TaskTracker::new(),
         };
+        pool.tasks.spawn(pool.weights.clone().run(kept_engine.clone(), pool.ending.clone()));
         if let Some(settings) = config.snapshots {
             let keeper = SnapshotKeeper {
                 settings,
@@ -240,7 +250,7 @@ impl Pool {
                 engine: kept_engine,
                 owner: config.owner,
                 version,
-                runtime,
+                runtimes,
                 disk,
                 whole,
                 checks,
@@ -326,7 +336,11 @@ impl Pool {
         let mut pending = PendingRequest { waiter, sender: &self.sender, answered: false };
         let answer = answer.await;
         pending.answered = true;
-        answer.unwrap_or(Err(LeaseRefusal::ShuttingDown))
+        let mut lease = answer.unwrap_or(Err(LeaseRefusal::ShuttingDown))?;
+        if tenant.id != TenantId::DAEMON {
+            lease.weigh(&self.weights, tenant);
+        }
+        Ok(lease)
     }
 
     /// The runners of languages at this moment: what callers may run their own code in.
@@ -369,10 +383,12 @@ impl Pool {
         self.snapshot().await.map_or(0, |now| now.starved)
     }
 
-    /// Whether the proof saw that containers keep the programs of one run out of the memory of another; false
-    /// before the proof.
-    pub fn separates_runs(&self) -> bool {
-        self.separates_runs.load(Ordering::Relaxed)
+    /// Whether the proof saw that containers of this language keep the programs of one run out of the memory
+    /// of another; false before the proof.
+    pub fn separates_runs(&self, language: &str) -> bool {
+        let runners = self.runners.borrow();
+        let facts = runners.get(language).and_then(|(_, runner)| self.runtimes.facts(&runner.bounds.runtime));
+        facts.is_some_and(|facts| facts.separates)
     }
 
     /// Changes whenever [`Pool::starved`] does. The driver's end is dropped when the pool ends.

@@ -34,10 +34,12 @@ const NO_WAY: [i32; 6] = [101, 113, 99, 97, EACCES, EPERM];
 #[derive(Debug, thiserror::Error)]
 pub enum ProofError {
     /// No container came up to be probed.
-    #[error("no container of image {image} comes up: {error}")]
+    #[error("no container of image {image}{under} comes up: {error}")]
     Start {
         /// The image.
         image: String,
+        /// Names the runtime, if one is asked for; with a space before it.
+        under: String,
         /// The error of the step that failed.
         error: String,
     },
@@ -45,8 +47,13 @@ pub enum ProofError {
     #[error("the container could not be probed: {0}")]
     Link(#[from] LinkError),
     /// A program in the container can do what it must not.
-    #[error("containers on this engine are not confined as they must be: {}", .0.join("; "))]
-    Unconfined(Vec<String>),
+    #[error("containers on this engine{under} are not confined as they must be: {}", .found.join("; "))]
+    Unconfined {
+        /// Names the runtime, if one is asked for; with a space before it.
+        under: String,
+        /// What it can do, one sentence each.
+        found: Vec<String>,
+    },
 }
 
 /// Starts a container, probes it, removes it, and judges what the probe found.
@@ -60,7 +67,12 @@ pub(super) async fn prove(
     uid: Uid,
     terms: &AgentTerms,
 ) -> Result<ProbeReport, ProofError> {
-    let failed = |error: String| ProofError::Start { image: runner.image.clone(), error };
+    let under = match runner.bounds.runtime.as_str() {
+        "" => String::new(),
+        name => format!(" under the runtime {name}"),
+    };
+    let failed =
+        |error: String| ProofError::Start { image: runner.image.clone(), under: under.clone(), error };
     let plan = blueprint.plan(runner, uid).ok_or_else(|| failed("no name can be made for it".to_owned()))?;
     let name = plan.name.clone();
     let started = container::start(engine, plan, uid, runner.clone(), terms).await;
@@ -73,7 +85,10 @@ pub(super) async fn prove(
     let facts = facts?;
     removed.map_err(|error| failed(error.to_string()))?;
     let violations = judge(&facts, &runner.bounds, uid);
-    if violations.is_empty() { Ok(facts) } else { Err(ProofError::Unconfined(violations)) }
+    if violations.is_empty() {
+        return Ok(facts);
+    }
+    Err(ProofError::Unconfined { under, found: violations })
 }
 
 /// Asks the agent what a process in the container sees. With `quotas`, the probe also fills them up.

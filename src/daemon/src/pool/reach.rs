@@ -17,6 +17,9 @@ use crate::engine::{Engine, EngineError};
 /// The pause between two pings. One costs the engine and the daemon a fraction of a millisecond.
 const EVERY: Duration = Duration::from_secs(3);
 
+/// The pause between two pings of an engine that does not answer, so that its return is noticed soon.
+const EVERY_WHILE_DOWN: Duration = Duration::from_secs(1);
+
 /// How long an answer may take. Nothing that the engine does delays a ping, but its host may be busy.
 const WITHIN: Duration = Duration::from_secs(5);
 
@@ -85,7 +88,7 @@ impl Reachability {
                     }
                 }
             }
-            tokio::time::sleep(EVERY).await;
+            tokio::time::sleep(if missed >= MISSES { EVERY_WHILE_DOWN } else { EVERY }).await;
         }
     }
 

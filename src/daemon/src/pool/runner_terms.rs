@@ -54,6 +54,15 @@ impl RunnerTerms {
         self.mounts.iter().filter(|mount| mount.is_for(name, coding_agent)).cloned().collect()
     }
 
+    /// The runtimes that containers ask for, each with the key that names it; the first is the usual one.
+    pub(super) fn runtimes(&self) -> Vec<(String, String)> {
+        let own = self.runners.iter().map(|(name, runner)| (format!("runners.{name}.runtime"), runner));
+        let agents = ("coding_agents.runtime".to_owned(), &self.coding_agents);
+        let named = std::iter::once(agents).chain(own);
+        let named = named.filter_map(|(key, runner)| Some((key, runner.runtime.clone()?)));
+        std::iter::once(("engine.runtime".to_owned(), self.bounds.runtime.clone())).chain(named).collect()
+    }
+
     /// The images that the operator chose, by the name of the runner.
     pub(super) fn images(&self) -> BTreeMap<&str, &str> {
         self.runners
@@ -75,6 +84,7 @@ fn overlaid(bounds: Bounds, over: &RunnerSettings) -> Bounds {
         tmp: over.tmp.unwrap_or(bounds.tmp),
         open_files: over.open_files.map_or(bounds.open_files, u64::from),
         file_size: over.file_size.unwrap_or(bounds.file_size),
+        runtime: over.runtime.clone().unwrap_or(bounds.runtime),
         ..bounds
     }
 }
@@ -109,6 +119,15 @@ mod tests {
         let agents = Bounds { pids: 20, place: DataPlace::Disk(DiskBound::Hard), ..usual };
         assert_eq!(terms.of("opencode", true), (Bounds { memory: 10, ..agents.clone() }, 0));
         assert_eq!(terms.of("codex", true), (Bounds { memory: 40, ..agents }, 0));
+        assert_eq!(terms.runtimes(), [("engine.runtime".to_owned(), String::new())]);
+        let runsc = || RunnerSettings { runtime: Some("runsc".into()), ..RunnerSettings::default() };
+        let mut more = terms;
+        more.coding_agents = runsc();
+        more.runners.insert("python".into(), runsc());
+        let keys: Vec<_> = more.runtimes().into_iter().map(|(key, name)| format!("{key}={name}")).collect();
+        assert_eq!(keys, ["engine.runtime=", "coding_agents.runtime=runsc", "runners.python.runtime=runsc"]);
+        assert_eq!(more.of("python", false).0.runtime, "runsc");
+        assert_eq!(more.of("sh", false).0.runtime, "");
     }
 
     #[test]
@@ -125,6 +144,7 @@ mod tests {
             open_files: Some(7),
             file_size: Some(8),
             stored: Some(9),
+            runtime: Some("kata".into()),
         };
         let usual = Bounds { runtime: "runsc".into(), ..Bounds::example() };
         let expected = Bounds {
@@ -137,6 +157,7 @@ mod tests {
             open_files: 7,
             file_size: 8,
             stored: 9,
+            runtime: "kata".into(),
             ..usual.clone()
         };
         assert_eq!(overlaid(usual, &over), expected);

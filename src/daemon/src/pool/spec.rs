@@ -14,6 +14,7 @@ use super::core::Uid;
 use super::disk::{self, DataPlace};
 use super::mount::HostMount;
 use super::runner::Runner;
+use super::runtimes::Runtimes;
 use super::snapshots::SnapshotMount;
 use super::workspaces::Workspace;
 use super::{agent, layers, seccomp, snapshots};
@@ -43,6 +44,9 @@ const WARM: u64 = 128 * 1024 * 1024;
 /// Processes of a warm part that forks: itself, the child that waits, and the two processes that free the
 /// memory of that child and of the run's.
 const WARM_PIDS: u64 = 4;
+/// Threads of the host that a kernel in a process, as gVisor's, has for each thread of its programs, and
+/// those that it has for itself. Where the host refuses one, that kernel ends, with all of the container.
+const KERNEL_PIDS: (u64, u64) = (4, 256);
 /// Bytes of `/tmp` for each of its entries: 16,384 entries in 64 MiB.
 const TMP_PER_INODE: u64 = 4096;
 /// The least entries of `/tmp`.
@@ -56,9 +60,6 @@ const CORE: u64 = 1;
 /// (`kernel.pty.max`, minus a reserve for the host), and one program could take them all; a separate mount of
 /// `/dev/pts` with a bound of its own prevents that.
 const TERMINALS: u64 = 64;
-/// Runtimes that mount a given volume at `/dev/pts`. Other runtimes have a kernel, and so terminals, of their
-/// own.
-const MOUNTING: [&str; 3] = ["", "runc", "crun"];
 
 /// System V IPC belongs to no process: without these settings, what one run leaves would stay as long as the
 /// container does, and take memory from every later run of the session. A shared memory segment ends with the
@@ -149,6 +150,25 @@ impl Bounds {
 }
 
 #[cfg(test)]
+impl Blueprint {
+    /// The blueprint of the unit tests.
+    pub(crate) fn example() -> Self {
+        let files = AgentFiles::default();
+        let name = |files: &AgentFiles| files.volume_name().unwrap();
+        Blueprint {
+            owner: "o".into(),
+            agent: name(&files),
+            readable: name(&files.readable()),
+            files,
+            layers: None,
+            maps_users: false,
+            first_user: (0, 0),
+            runtimes: Runtimes::new("runc"),
+        }
+    }
+}
+
+#[cfg(test)]
 impl Bounds {
     /// The bounds of the unit tests.
     pub(crate) fn example() -> Self {
@@ -184,13 +204,19 @@ pub(super) struct Blueprint {
     pub owner: String,
     /// The volume that holds the agent.
     pub agent: VolumeName,
-    /// What that volume holds.
+    /// The volume for runtimes that start only a program that everybody may read.
+    pub readable: VolumeName,
+    /// What the first of them holds.
     pub files: AgentFiles,
     /// The volume of layers of packages; `None` where there are none.
     pub layers: Option<VolumeName>,
     /// Whether the engine maps users. Most kernels then refuse to set [`SYSCTLS`], so that no container would
     /// start.
     pub maps_users: bool,
+    /// The user and the group of the engine's host that are 0 in containers, for what the engine mounts.
+    pub first_user: (u32, u32),
+    /// What is known of its runtimes.
+    pub runtimes: Runtimes,
 }
 
 /// What to ask of the engine for one new container.
@@ -272,9 +298,34 @@ impl Blueprint {
     fn plan_named(&self, runner: &Runner, uid: Uid, name: VolumeName) -> Plan {
         let container = self.container(runner, uid, &name);
         let labels = container.labels.clone();
-        let driver_opts = disk::volume_options(&runner.bounds, uid);
+        let driver_opts = disk::volume_options(&runner.bounds, uid, self.first_user);
         let volume = VolumeSpec { driver_opts, labels, ..VolumeSpec::local(name.clone()) };
-        Plan { name, volume, container, files: self.files.clone() }
+        let (_, files) = self.agent_for(&runner.bounds.runtime);
+        Plan { name, volume, container, files }
+    }
+
+    /// The volume that holds the agent in containers of this runtime, and what is in it.
+    pub(super) fn agent_for(&self, runtime: &str) -> (&VolumeName, AgentFiles) {
+        match self.runtimes.must_read(runtime) {
+            true => (&self.readable, self.files.readable()),
+            false => (&self.agent, self.files.clone()),
+        }
+    }
+
+    /// The processes of the host for so many in a container of this runtime, once its proof is known.
+    fn pids_of_host(&self, runtime: &str, inside: u64) -> u64 {
+        match self.runtimes.facts(runtime) {
+            Some(facts) if !facts.shares_kernel => {
+                inside.saturating_mul(KERNEL_PIDS.0).saturating_add(KERNEL_PIDS.1)
+            }
+            _ => inside,
+        }
+    }
+
+    /// The agent's volumes that containers may have.
+    pub(super) fn agents(&self) -> Vec<VolumeName> {
+        let readable = self.runtimes.some_must_read().then(|| self.readable.clone());
+        std::iter::once(self.agent.clone()).chain(readable).collect()
     }
 
     /// A hash that two containers share if, and only if, they differ in nothing but name and UID.
@@ -326,7 +377,8 @@ impl Blueprint {
             pairs.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect::<BTreeMap<_, _>>()
         };
         // Group 5 is `tty` everywhere, and the group that the engine itself uses.
-        let options = format!("ptmxmode=0666,mode=0620,gid=5,nosuid,noexec,max={TERMINALS}");
+        let tty = 5 + self.first_user.1;
+        let options = format!("ptmxmode=0666,mode=0620,gid={tty},nosuid,noexec,max={TERMINALS}");
         let options = map(&[("type", "devpts".into()), ("device", "devpts".into()), ("o", options)]);
         let labels = map(&[("app", "paddock".into()), (OWNER, self.owner.clone()), (NAME, name.to_string())]);
         let driver_config = Some(DriverConfig { name: "local".to_owned(), options });
@@ -351,7 +403,8 @@ impl Blueprint {
             volume_options: Some(VolumeOptions { no_copy: true, ..VolumeOptions::default() }),
             bind_options: None,
         };
-        let agent = agent::mount(&self.agent, agent::labels(Some(&self.owner)), true);
+        let (agent, _) = self.agent_for(&bounds.runtime);
+        let agent = agent::mount(agent, agent::labels(Some(&self.owner)), true);
         let mut mounts = vec![agent, mount(DATA_DIR)];
         mounts.extend(DATA_ALIASES.iter().map(|alias| mount(alias)));
         if bounds.place != DataPlace::Memory {
@@ -370,7 +423,7 @@ impl Blueprint {
             SnapshotMount::Saving => mounts.push(mount(SNAPSHOT_DIR)),
             SnapshotMount::Restored(volume) => mounts.push(snapshots::mount(volume, &self.owner, true)),
         }
-        if MOUNTING.contains(&bounds.runtime.as_str()) {
+        if self.runtimes.mounts_terminals(&bounds.runtime) {
             mounts.push(self.terminals(name));
         }
         let ulimit = |name: &str, n: u64| Ulimit { name: name.to_owned(), soft: signed(n), hard: signed(n) };
@@ -402,7 +455,9 @@ impl Blueprint {
             ipc_mode: Some("private".to_owned()),
             cgroupns_mode: Some("private".to_owned()),
             userns_mode: None,
-            pids_limit: Some(signed(bounds.pids.saturating_add(warm_pids))),
+            pids_limit: Some(signed(
+                self.pids_of_host(&bounds.runtime, bounds.pids.saturating_add(warm_pids)),
+            )),
             memory: Some(memory),
             memory_swap: Some(memory),
             nano_cpus: Some(nano_cpus),

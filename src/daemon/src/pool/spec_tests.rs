@@ -36,8 +36,7 @@ fn runner(bounds: Bounds) -> Runner {
 }
 
 fn blueprint(maps_users: bool) -> Blueprint {
-    let agent = "paddock-agent".parse().expect("a name");
-    Blueprint { owner: "o".into(), agent, files: AgentFiles::default(), layers: None, maps_users }
+    Blueprint { maps_users, ..Blueprint::example() }
 }
 
 #[test]
@@ -58,6 +57,28 @@ fn a_container_has_the_bounds_of_its_runner_and_they_are_in_its_hash() {
     assert_ne!(blueprint(false).hash(&other), blueprint(false).hash(&usual));
     let more_idle = Runner { idle: 5, ..usual.clone() };
     assert_eq!(blueprint(false).hash(&more_idle), blueprint(false).hash(&usual), "it is no container's");
+}
+
+#[test]
+fn a_runtime_with_a_kernel_of_its_own_gets_threads_for_it_and_a_program_that_it_can_read() {
+    use crate::pool::runtimes::RuntimeFacts;
+    let made = |shares_kernel: bool| {
+        let blueprint = blueprint(false);
+        blueprint.runtimes.proved("runsc", RuntimeFacts { separates: false, shares_kernel });
+        if !shares_kernel {
+            blueprint.runtimes.reads("runsc");
+        }
+        let bounds = Bounds { runtime: "runsc".to_owned(), pids: 100, ..Bounds::example() };
+        let plan = blueprint.plan(&runner(bounds), Uid(20_000)).expect("a plan");
+        let agent = plan.container.host_config.mounts[0].source.clone();
+        (
+            plan.container.host_config.pids_limit,
+            agent == blueprint.readable.as_str(),
+            blueprint.agents().len(),
+        )
+    };
+    assert_eq!(made(true), (Some(100), false, 1));
+    assert_eq!(made(false), (Some(656), true, 2));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::container::{self, ArmedContainer, ContainerStartError};
 use super::core::Uid;
+use super::runtimes::Runtimes;
 use super::spec::{Blueprint, Plan};
 use super::{AgentError, PoolConfig, RunnerTerms, agent, disk, layers, runner, warm};
 use crate::engine::{Engine, EngineError};
@@ -53,11 +54,18 @@ impl Specimen {
         let runner =
             runner::find(engine, &terms, config.warm_parts, &BTreeMap::new()).await?.runners.remove(language);
         let runner = Arc::new(runner.ok_or_else(unknown)?);
-        let agent = config.agent_files.volume_name().map_err(SpecimenError::Agent)?;
-        let maps_users = engine.info().await?.maps_users();
+        let info = engine.info().await?;
         let (owner, files) = (&config.owner, &config.agent_files);
-        let layers = terms.packages.and_then(|_| layers::volume_name(owner));
-        let blueprint = Blueprint { owner: owner.clone(), agent, files: files.clone(), layers, maps_users };
+        let blueprint = Blueprint {
+            owner: owner.clone(),
+            agent: files.volume_name().map_err(SpecimenError::Agent)?,
+            readable: files.readable().volume_name().map_err(SpecimenError::Agent)?,
+            files: files.clone(),
+            layers: terms.packages.and_then(|_| layers::volume_name(owner)),
+            maps_users: info.maps_users(),
+            first_user: info.first_user(),
+            runtimes: Runtimes::new(&info.default_runtime),
+        };
         agent::ensure(engine, &runner.image_id, &blueprint.owned(), files).await?;
         let plan = blueprint.plan(&runner, Uid(uid)).ok_or_else(unknown)?;
         let place = runner.bounds.place;

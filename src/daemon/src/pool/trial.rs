@@ -15,6 +15,7 @@ use super::container::{self, ArmedContainer, ContainerStartError};
 use super::leftovers::Leftovers;
 use super::proof::{self, Violation};
 use super::runner::{self, Runner};
+use super::runtimes::{self, Runtimes};
 use super::spec::{APP, Blueprint, OWNER};
 use super::warm::WarmStage;
 use super::{AgentError, Bounds, DataPlace, PoolConfig, RunnerTerms, agent, disk, snapshots, warm};
@@ -77,6 +78,10 @@ pub struct TrialReport {
     pub warm: Option<Duration>,
     /// How bytes reach its agent.
     pub carrier: TrialCarrier,
+    /// The name of its runtime.
+    pub runtime: String,
+    /// What programs lack under this runtime, one sentence each.
+    pub lacks: Vec<String>,
 }
 
 /// The bounds of a container, including its warm part.
@@ -146,34 +151,58 @@ async fn attempt(
     let go_on = || if stop.is_cancelled() { Err(TrialError::Stopped) } else { Ok(()) };
     let containers = Leftovers::find(engine, &[APP.to_owned(), APP.to_owned()]).await?;
     let uid = containers.free_uid(&config.settings.uid_range);
-    let volume: crate::engine::VolumeName = format!("paddock-agent-{}", config.owner).parse()?;
+    let agent: VolumeName = format!("paddock-agent-{}", config.owner).parse()?;
+    let readable: VolumeName = format!("paddock-agent-{}-readable", config.owner).parse()?;
     let labels = owned.iter().filter_map(|label| label.split_once('='));
     let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     go_on()?;
-    agent::put(engine, &runner.image_id, owned, (volume.clone(), &config.agent_files), labels).await?;
-    go_on()?;
-    let maps_users = engine.info().await?.maps_users();
-    let (owner, files) = (config.owner.clone(), config.agent_files.clone());
-    // Without layers of packages: the trial would leave their volume behind.
-    let blueprint = Blueprint { owner, agent: volume, files, layers: None, maps_users };
+    let info = engine.info().await?;
+    let blueprint = Blueprint {
+        owner: config.owner.clone(),
+        agent,
+        readable,
+        files: config.agent_files.clone(),
+        layers: None, // the trial would leave their volume behind
+        maps_users: info.maps_users(),
+        first_user: info.first_user(),
+        runtimes: Runtimes::new(&info.default_runtime),
+    };
     let runner = Arc::new(runner);
-    let plan = blueprint.plan(&runner, uid).ok_or(TrialError::NoName)?;
-    let amount = |n: Option<i64>| n.and_then(|n| u64::try_from(n).ok()).unwrap_or(u64::MAX);
-    let host = &plan.container.host_config;
-    let (memory, pids) = (amount(host.memory), amount(host.pids_limit));
-    let asked = TrialBounds { uid: uid.0, bounds: runner.bounds.clone(), memory, pids };
+    let runtime = runner.bounds.runtime.as_str();
+    let labels: BTreeMap<String, String> = labels;
     let mut terms = config.terms.clone();
     terms.orphan_after = ORPHAN_AFTER;
-    let begun = Instant::now();
-    let container = container::start(engine, plan, uid, runner.clone(), &terms).await?;
-    let armed = begun.elapsed();
+    let start = async || -> Result<_, TrialError> {
+        let (volume, files) = blueprint.agent_for(runtime);
+        agent::put(engine, &runner.image_id, owned, (volume.clone(), &files), labels.clone()).await?;
+        go_on()?;
+        let plan = blueprint.plan(&runner, uid).ok_or(TrialError::NoName)?;
+        let host = plan.container.host_config.clone();
+        let begun = Instant::now();
+        let container = container::start(engine, plan, uid, runner.clone(), &terms).await?;
+        Ok((container, host, begun.elapsed()))
+    };
+    let started = match start().await {
+        Err(TrialError::Start(error)) if runtimes::could_not_read(&error.to_string()) => {
+            blueprint.runtimes.reads(runtime);
+            start().await
+        }
+        started => started,
+    };
+    let (container, host, armed) = started?;
+    let amount = |n: Option<i64>| n.and_then(|n| u64::try_from(n).ok()).unwrap_or(u64::MAX);
+    let (memory, pids) = (amount(host.memory), amount(host.pids_limit));
+    let asked = TrialBounds { uid: uid.0, bounds: runner.bounds.clone(), memory, pids };
     go_on()?;
     let warm = warmed(engine, &container, stop).await;
     go_on()?;
     let facts = proof::probe(&container, quotas(&runner.bounds)).await?;
     let violations = proof::violations(&facts, &runner.bounds, uid);
     let carrier = carrier(engine, &container);
-    Ok(TrialReport { image: runner.image.clone(), facts, violations, asked, armed, warm, carrier })
+    let lacks = runtimes::lacks(&facts, &info.kernel_version);
+    let runtime = blueprint.runtimes.name(runtime).to_owned();
+    let image = runner.image.clone();
+    Ok(TrialReport { image, facts, violations, asked, armed, warm, carrier, runtime, lacks })
 }
 
 async fn warmed(engine: &Engine, container: &ArmedContainer, stop: &CancellationToken) -> Option<Duration> {

@@ -5,10 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use paddock_proto::message::Machine;
+use paddock_proto::message::{Machine, ProbeReport};
 use tokio::sync::{mpsc, oneshot, watch as latest};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
@@ -18,13 +17,16 @@ use super::agent::AgentFiles;
 use super::core::Uid;
 use super::driver::DriverMessage;
 use super::leftovers::{Leftovers, Survivor};
+use super::proof::ProofError;
 use super::reach::Reachability;
 use super::restored;
 use super::runner::{self, Runner};
+use super::runtimes::{self, RuntimeFacts, Runtimes};
 use super::snapshots::{self, SnapshotChecks, SnapshotSettings, WholeSnapshots};
-use super::spec::Blueprint;
+use super::spec::{Blueprint, Bounds};
 use super::workspaces::Workspace;
 use super::{AgentTerms, PoolConfig, PoolError, Rescue, RunnerTerms, agent, disk, proof};
+use crate::degradation::Degradation;
 use crate::engine::{
     ContainerAction, Engine, EngineInfo, EventFilter, EventKind, EventStreamItem, Occurrence, VolumeName,
 };
@@ -57,10 +59,12 @@ pub(super) struct EngineWatch {
     reach: Arc<Reachability>,
     fatal: latest::Sender<Option<Arc<PoolError>>>,
     proved: bool,
-    /// Whether the proof saw that containers keep the programs of one run out of the memory of another.
-    separates_runs: Arc<AtomicBool>,
-    /// Whether the engine maps users, see [`Blueprint`].
+    /// Whether the engine maps users, and to which, see [`Blueprint`].
     maps_users: bool,
+    first_user: (u32, u32),
+    /// The kernel of its containers, as it says itself.
+    kernel: String,
+    runtimes: Runtimes,
     warned: Vec<String>,
     /// The runners of the last look.
     found: BTreeMap<String, Runner>,
@@ -80,8 +84,6 @@ pub(super) struct FirstLook {
     pub(super) whole: WholeSnapshots,
     /// The others are compared with their digests meanwhile.
     pub(super) checks: SnapshotChecks,
-    /// The engine's default runtime.
-    pub(super) runtime: String,
     /// What keeps volumes within their size on the engine's disk.
     pub(super) disk: disk::DiskBound,
 }
@@ -106,8 +108,10 @@ impl EngineWatch {
             sender,
             fatal: latest::Sender::new(None),
             proved: false,
-            separates_runs: Arc::default(),
             maps_users: false,
+            first_user: (0, 0),
+            kernel: String::new(),
+            runtimes: Runtimes::default(),
             warned: Vec::new(),
             found: BTreeMap::new(),
             machine: latest::Sender::new(None),
@@ -125,10 +129,6 @@ impl EngineWatch {
         self.machine.clone()
     }
 
-    pub(super) fn separates_runs(&self) -> Arc<AtomicBool> {
-        self.separates_runs.clone()
-    }
-
     pub(super) fn fatal(&self) -> latest::Receiver<Option<Arc<PoolError>>> {
         self.fatal.subscribe()
     }
@@ -138,6 +138,10 @@ impl EngineWatch {
     pub(super) async fn first_look(&mut self) -> Result<FirstLook, PoolError> {
         let info = self.engine.info().await?;
         self.maps_users = info.maps_users();
+        self.first_user = info.first_user();
+        self.kernel.clone_from(&info.kernel_version);
+        self.runtimes = Runtimes::new(&info.default_runtime);
+        runtimes::unknown(&info, self.runners.runtimes())?;
         self.look_at_mounts(&info).await?;
         self.runners.disk = disk::bound(&self.engine, &self.owner).await?;
         let blueprint = self.blueprint()?;
@@ -151,8 +155,8 @@ impl EngineWatch {
         let found = self.look(&blueprint, uid).await?;
         let whole = checks.whole_by_now();
         let version = blueprint.agent.to_string();
-        let (machine, runtime) = (self.machine.borrow().clone(), info.default_runtime.clone());
-        let found = whole.given_to(found, machine.as_ref(), (&version, &runtime));
+        let machine = self.machine.borrow().clone();
+        let found = whole.given_to(found, machine.as_ref(), (&version, &self.runtimes));
         let mountable = snapshots::mountable(&self.engine, &self.owner, self.snapshots.as_ref()).await?;
         let variants: Vec<Runner> =
             found.iter().flat_map(|runner| snapshots::variants(runner, &mountable)).collect();
@@ -161,12 +165,12 @@ impl EngineWatch {
         let (survivors, workspaces) = left.take_over(&blueprint, &variants, &self.terms, kept, rescue).await;
         // Only now: the containers of an earlier build, which used its volume, are gone, but for those in
         // which programs still run.
-        agent::remove_outdated(&self.engine, &self.owner, &self.agent_files).await;
+        agent::remove_outdated(&self.engine, &self.owner, &blueprint.agents()).await;
         if !survivors.is_empty() {
             info!(containers = survivors.len(), "containers of an earlier daemon live on");
         }
         let disk = self.runners.disk;
-        Ok(FirstLook { blueprint, found, survivors, workspaces, whole, checks, runtime, disk })
+        Ok(FirstLook { blueprint, found, survivors, workspaces, whole, checks, disk })
     }
 
     /// Refuses to start with a folder that cannot be mounted: programs would miss it without a word.
@@ -182,22 +186,31 @@ impl EngineWatch {
     }
 
     fn blueprint(&self) -> Result<Arc<Blueprint>, PoolError> {
-        let agent = self.agent_files.volume_name().map_err(PoolError::Agent)?;
-        let (owner, files) = (self.owner.clone(), self.agent_files.clone());
-        let layers = self.runners.packages.and_then(|_| super::layers::volume_name(&owner));
-        Ok(Arc::new(Blueprint { owner, agent, files, layers, maps_users: self.maps_users }))
+        let layers = self.runners.packages.and_then(|_| super::layers::volume_name(&self.owner));
+        Ok(Arc::new(Blueprint {
+            owner: self.owner.clone(),
+            agent: self.agent_files.volume_name().map_err(PoolError::Agent)?,
+            readable: self.agent_files.readable().volume_name().map_err(PoolError::Agent)?,
+            files: self.agent_files.clone(),
+            layers,
+            maps_users: self.maps_users,
+            first_user: self.first_user,
+            runtimes: self.runtimes.clone(),
+        }))
     }
 
     /// Finds the runners. When it finds the first ones, it also stores the agent on the engine and runs the
     /// proof.
     async fn look(&mut self, blueprint: &Blueprint, uid: Uid) -> Result<Vec<Runner>, PoolError> {
         let found = runner::find(&self.engine, &self.runners, self.warm_parts, &self.found).await?;
+        let refuses = !found.warnings.is_empty();
         for warning in found.warnings {
             if !self.warned.contains(&warning) {
                 warn!("{warning}");
                 self.warned.push(warning);
             }
         }
+        self.metrics.degradations().note(Degradation::ImageRefused, refuses);
         self.found = found.runners.clone();
         let runners: Vec<Runner> = found.runners.into_values().collect();
         // A language if there is one: the container of a coding agent is large.
@@ -206,18 +219,59 @@ impl EngineWatch {
             return Ok(runners);
         };
         if !self.proved {
-            agent::ensure(&self.engine, &first.image_id, &blueprint.owned(), &self.agent_files).await?;
-            let first = Arc::new(first.clone());
-            let facts = proof::prove(&self.engine, blueprint, &first, uid, &self.terms).await?;
-            info!(image = first.image, landlock = facts.landlock, "containers are confined as they must be");
-            if !facts.separates {
-                warn!("without Landlock, a run that has a network is alone in its session");
+            // Every runtime that is asked for, even if no image uses it yet: no container of it is made
+            // before.
+            let asked = self.runners.runtimes().into_iter().map(|(_, name)| name);
+            for runtime in asked.collect::<BTreeSet<_>>() {
+                self.prove(blueprint, first, &runtime, uid).await?;
             }
-            self.separates_runs.store(facts.separates, Ordering::Relaxed);
-            self.machine.send_replace(Some(facts.machine));
             self.proved = true;
         }
         Ok(runners)
+    }
+
+    /// Proves the confinement of containers of this runtime, with the image of this runner.
+    async fn prove(
+        &self,
+        blueprint: &Blueprint,
+        first: &Runner,
+        runtime: &str,
+        uid: Uid,
+    ) -> Result<(), PoolError> {
+        if self.runtimes.facts(runtime).is_some() {
+            return Ok(()); // it is the engine's default
+        }
+        let name = self.runtimes.name(runtime).to_owned();
+        let bounds = Bounds { runtime: runtime.to_owned(), ..first.bounds.clone() };
+        let runner = Arc::new(Runner { bounds, ..first.clone() });
+        let prove = async || -> Result<ProbeReport, PoolError> {
+            let (_, files) = blueprint.agent_for(runtime);
+            agent::ensure(&self.engine, &runner.image_id, &blueprint.owned(), &files).await?;
+            Ok(proof::prove(&self.engine, blueprint, &runner, uid, &self.terms).await?)
+        };
+        let facts = match prove().await {
+            Err(PoolError::Proof(ProofError::Start { error, .. })) if runtimes::could_not_read(&error) => {
+                info!(runtime = name, "it starts only programs that everybody may read");
+                self.runtimes.reads(runtime);
+                prove().await?
+            }
+            proved => proved?,
+        };
+        let (image, landlock) = (&first.image, facts.landlock);
+        info!(image, runtime = name, landlock, "containers are confined as they must be");
+        for lack in runtimes::lacks(&facts, &self.kernel) {
+            warn!(runtime = name, "{lack}");
+        }
+        let seen = RuntimeFacts::of(&facts, &self.kernel);
+        if !seen.separates && seen.shares_kernel {
+            warn!("without Landlock, a run that has a network is alone in its session");
+        }
+        self.runtimes.proved(runtime, seen);
+        // Snapshots are taken and restored where the kernel is the engine's: that machine counts.
+        if seen.shares_kernel || self.machine.borrow().is_none() {
+            self.machine.send_replace(Some(facts.machine));
+        }
+        Ok(())
     }
 
     /// Follows the engine until the pool has ended.

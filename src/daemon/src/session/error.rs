@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use paddock_proto::RelPath;
+
 use super::sync::SyncError;
 use crate::link::LinkError;
 use crate::pool::core::LeaseRefusal;
@@ -71,6 +73,12 @@ pub enum SessionError {
     /// A policy cannot be enforced in this container, and nothing ran.
     #[error("the policy of this call cannot be enforced here, so nothing was run: {0}")]
     Unsupported(String),
+    /// A saved file of the session cannot be read from the store's disk.
+    #[error(
+        "the saved file {0:?} of this session cannot be read from the store's disk ({1}), so nothing was \
+         run; overwrite or delete it with another call, or have the operator let the daemon's user read it"
+    )]
+    Unread(RelPath, std::io::Error),
     /// The container would not take the session's files.
     #[error("the container would not take the session's files: {0}")]
     BringIn(String),
@@ -81,6 +89,7 @@ impl From<SyncError> for SessionError {
         match error {
             SyncError::Link(error) => Self::Link(error),
             SyncError::Store(error) => Self::Store(error),
+            SyncError::Unread { path, source } => Self::Unread(path, source),
             SyncError::NotTaken(what) => Self::BringIn(what),
         }
     }

@@ -62,9 +62,9 @@ pub(in crate::session) trait ContainerPool: Send + Sync {
     /// Removes a kept workspace.
     fn discard(&self, workspace: &str);
 
-    /// Whether containers keep the programs of one run out of the memory of another; false as long as that is
-    /// not known.
-    fn separates_runs(&self) -> bool;
+    /// Whether containers of this language keep the programs of one run out of the memory of another; false
+    /// as long as that is not known.
+    fn separates_runs(&self, language: &str) -> bool;
 
     /// How many callers of [`ContainerPool::lease`] can only be served after another container is given up.
     /// It takes every container into account that was given up before this call.
@@ -167,8 +167,8 @@ impl ContainerPool for Pool {
         }
     }
 
-    fn separates_runs(&self) -> bool {
-        Pool::separates_runs(self)
+    fn separates_runs(&self, language: &str) -> bool {
+        Pool::separates_runs(self, language)
     }
 
     async fn starved(&self) -> usize {
@@ -180,57 +180,73 @@ impl ContainerPool for Pool {
     }
 }
 
-#[async_trait]
-impl Readable for Lease {
-    fn name(&self) -> &str {
+/// A container that an engine has: how it is read does not depend on who has it.
+trait OnEngine: Send + Sync {
+    /// The engine, and its id for the container.
+    fn place(&self) -> (&Engine, &ContainerId);
+
+    /// See [`Readable::name`].
+    fn own_name(&self) -> &str;
+
+    /// See [`Readable::on_disk`].
+    fn bounds_on_disk(&self) -> Option<DataBounds>;
+}
+
+impl OnEngine for Lease {
+    fn place(&self) -> (&Engine, &ContainerId) {
+        (&self.engine, &self.id)
+    }
+
+    fn own_name(&self) -> &str {
         self.name.as_str()
     }
 
-    fn on_disk(&self) -> Option<DataBounds> {
+    fn bounds_on_disk(&self) -> Option<DataBounds> {
         let Bounds { data, data_inodes, place, .. } = self.runner.bounds;
         (place != DataPlace::Memory).then_some(DataBounds { bytes: data, entries: data_inodes })
     }
+}
 
-    async fn status(&self) -> Result<ContainerStatus, EngineError> {
-        self.engine.container_inspect(&self.id).await.map(|detail| detail.state.status)
+impl OnEngine for LostContainer {
+    fn place(&self) -> (&Engine, &ContainerId) {
+        (&self.engine, &self.id)
     }
 
-    async fn pause(&self) -> Result<(), EngineError> {
-        self.engine.container_pause(&self.id).await
+    fn own_name(&self) -> &str {
+        self.name.as_str()
     }
 
-    async fn pack_data(&self, cap: u64) -> Result<TarSource, EngineError> {
-        packed(&self.engine, &self.id, cap).await
+    fn bounds_on_disk(&self) -> Option<DataBounds> {
+        None
     }
 }
 
 #[async_trait]
-impl Readable for LostContainer {
+impl<T: OnEngine> Readable for T {
     fn name(&self) -> &str {
-        self.name.as_str()
+        self.own_name()
     }
 
     fn on_disk(&self) -> Option<DataBounds> {
-        None
+        self.bounds_on_disk()
     }
 
     async fn status(&self) -> Result<ContainerStatus, EngineError> {
-        self.engine.container_inspect(&self.id).await.map(|detail| detail.state.status)
+        let (engine, id) = self.place();
+        engine.container_inspect(id).await.map(|detail| detail.state.status)
     }
 
     async fn pause(&self) -> Result<(), EngineError> {
-        self.engine.container_pause(&self.id).await
+        let (engine, id) = self.place();
+        engine.container_pause(id).await
     }
 
     async fn pack_data(&self, cap: u64) -> Result<TarSource, EngineError> {
-        packed(&self.engine, &self.id, cap).await
+        let (engine, id) = self.place();
+        // The names in an archive of `/data/.` are relative to it.
+        let archive = engine.archive_get(id, &format!("{DATA_DIR}/."), cap).await?;
+        Ok(Box::new(archive.into_async_read()))
     }
-}
-
-async fn packed(engine: &Engine, id: &ContainerId, cap: u64) -> Result<TarSource, EngineError> {
-    // The names in an archive of `/data/.` are relative to it.
-    let archive = engine.archive_get(id, &format!("{DATA_DIR}/."), cap).await?;
-    Ok(Box::new(archive.into_async_read()))
 }
 
 #[async_trait]

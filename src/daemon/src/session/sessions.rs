@@ -122,15 +122,15 @@ impl Sessions {
     /// and nothing in a container keeps the programs of one run out of the memory of another.
     pub fn turn_for(&self, language: &str, is_command: bool, has_network: bool) -> TurnKind {
         match is_command {
-            _ if has_network && !self.separates_runs() => TurnKind::Alone { is_command },
+            _ if has_network && !self.separates_runs(language) => TurnKind::Alone { is_command },
             true => TurnKind::Command(language.to_owned()),
             false => TurnKind::Code(language.to_owned()),
         }
     }
 
-    /// Whether containers keep the programs of one run out of the memory of another.
-    pub(in crate::session) fn separates_runs(&self) -> bool {
-        self.runs.separates_runs()
+    /// Whether containers of this language keep the programs of one run out of the memory of another.
+    pub(in crate::session) fn separates_runs(&self, language: &str) -> bool {
+        self.runs.separates_runs(language)
     }
 
     /// The turn of a call that does not wait for other calls.

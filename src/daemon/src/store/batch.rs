@@ -344,10 +344,14 @@ impl Batch {
             FileChange::Remove(_) | FileChange::Dir(_) | FileChange::Link(_) => None,
         });
         let many = contents.clone().count() > MANY;
-        for (entry, staged) in contents {
-            staged.seal(entry, !many).map_err(StoreError::io(format!("cannot save {:?}", entry.path)))?;
-        }
-        if many { self.space.shared.sync_file_system() } else { Ok(()) }
+        let seal = |sync| {
+            contents.clone().try_for_each(|(entry, staged)| {
+                staged.seal(entry, sync).map_err(StoreError::io(format!("cannot save {:?}", entry.path)))
+            })
+        };
+        seal(!many)?;
+        // A failure may be that of others' data: each file knows of its own.
+        if many && self.space.shared.sync_file_system().is_err() { seal(true) } else { Ok(()) }
     }
 
     /// The operations of the record, the contents in it, and the files in `tmp/` that it names.

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use super::shared::SharedState;
 use super::{StoreError, is_hash, session_json, writable};
+use crate::degradation::Degradation;
 
 /// A checkpoint frees the journal when nobody committed for this long,
 const IDLE: Duration = Duration::from_secs(5);
@@ -50,7 +51,7 @@ fn keep(shared: &Arc<SharedState>) {
     shared.checkpoint();
 }
 
-/// SyncCounts the bytes and entries of sessions that nobody has loaded yet.
+/// Counts the bytes and entries of sessions that nobody has loaded yet.
 fn count(shared: &Arc<SharedState>) {
     while let Some(hash) = shared.usage.next_uncounted().filter(|_| !shared.journal.is_closed()) {
         let found = session_json::read(&shared.root.join(&hash));
@@ -95,6 +96,9 @@ impl SharedState {
         }
         if let Err(error) = self.sync_file_system() {
             *stuck = true;
+            if let Some(metrics) = self.journal.metrics.get() {
+                metrics.degradations().note(Degradation::JournalKept, true);
+            }
             tracing::error!(
                 %error,
                 "cannot sync the store: the journal is kept from now on, and the next start replays it; \
@@ -113,9 +117,18 @@ impl SharedState {
         true
     }
 
-    /// Syncs the whole file system that the store is on.
+    /// Syncs the whole file system that the store is on. Once that has failed, it always fails: the kernel
+    /// reports a failed write to one sync only, whosever data it was.
     pub(super) fn sync_file_system(&self) -> Result<(), StoreError> {
-        let failed = format!("cannot sync the file system of {}", self.root.display());
-        rustix::fs::syncfs(&self.on).map_err(|error| StoreError::io(failed)(error.into()))
+        let failed = || StoreError::io(format!("cannot sync the file system of {}", self.root.display()));
+        // Locked during the sync, so that none that began later can succeed before the failure is noted.
+        let mut lost = self.sync_failed.lock().unwrap_or_else(PoisonError::into_inner);
+        if *lost {
+            return Err(failed()(std::io::Error::other("an earlier sync failed")));
+        }
+        rustix::fs::syncfs(&self.on).map_err(|error| {
+            *lost = true;
+            failed()(error.into())
+        })
     }
 }

@@ -183,6 +183,7 @@ impl Store {
         let lock = take_lock(root)?;
         let what = |path: &Path| format!("cannot use the store at {}", path.display());
         let on = File::open(root).map_err(StoreError::io(what(root)))?;
+        open::check(&on).map_err(StoreError::io(what(root)))?;
         let tmp = root.join("tmp");
         restored::finish(root).map_err(StoreError::io(what(root)))?;
         format::check(root, &tmp)?;
@@ -201,6 +202,7 @@ impl Store {
             spaces: Mutex::default(),
             unapplied: Mutex::new(unapplied),
             stuck: Mutex::new(false),
+            sync_failed: Mutex::new(false),
             writable: Writable::default(),
             remote: std::sync::OnceLock::new(),
             _lock: lock,

@@ -74,6 +74,23 @@ impl Space {
     }
 }
 
+/// Checks that saved files can be opened: a filter of system calls can take `openat2` away, and then files
+/// would be written that nobody can read.
+///
+/// # Errors
+/// What opening the folder itself, as every file is opened, says.
+pub(super) fn check(on: &File) -> io::Result<()> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    match rustix::fs::openat2(on, c".", flags, Mode::empty(), ResolveFlags::BENEATH) {
+        Ok(_) => Ok(()),
+        Err(rustix::io::Errno::NOSYS) => Err(io::Error::other(
+            "the system call openat2 is missing, by which saved files are opened: it needs Linux 5.6, and \
+             RestrictSUIDSGID= in a unit of systemd takes it away",
+        )),
+        Err(error) => Err(error.into()),
+    }
+}
+
 fn open_beneath(dir: &Path, path: &[u8]) -> io::Result<(File, Metadata)> {
     let dir = rustix::fs::open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;

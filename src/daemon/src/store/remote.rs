@@ -17,7 +17,7 @@ mod bring;
 mod caches;
 
 use std::collections::HashMap;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 
 use bytes::Bytes;
 use paddock_ledger::{
@@ -69,6 +69,13 @@ impl Store {
     /// The ledger, if the store is one of many machines.
     pub fn ledger(&self) -> Option<&Ledger> {
         self.shared.remote.get().map(|remote| &remote.ledger)
+    }
+
+    /// Whether this node holds a session at this moment; asks nobody. False of a session that nothing here
+    /// has used for a while.
+    pub fn holds(&self, owner: &str, session: &str) -> bool {
+        let space = self.shared.spaces().get(&super::hash(owner, session)).and_then(Weak::upgrade);
+        space.is_some_and(|space| !space.is_gone() && space.check_hold().is_ok())
     }
 
     /// Gives a session to another node, with all that is saved of it. Whoever still holds its [`Space`]

@@ -29,6 +29,9 @@ pub(super) fn replay(root: &Path, tmp: &Path, on: &File) -> Result<(Journal, Una
     make_dir(&dir).and_then(|()| File::open(root)?.sync_all()).map_err(StoreError::io(what()))?;
     let files = list(&dir).map_err(StoreError::io(what()))?;
     let next = files.last().map_or(0, |seq| seq + 1);
+    if !files.is_empty() {
+        hear_of_earlier_failures(on, root);
+    }
     let limits = limits(&dir, &files).map_err(StoreError::io(what()))?;
 
     let mut unapplied = Unapplied::new();
@@ -41,7 +44,7 @@ pub(super) fn replay(root: &Path, tmp: &Path, on: &File) -> Result<(Journal, Una
     if unapplied.is_empty() {
         // No file may be removed before all that it says is durable.
         if kept.iter().any(|file| file.bytes() > 0) {
-            rustix::fs::syncfs(on).map_err(|e| StoreError::io(what())(e.into()))?;
+            rustix::fs::syncfs(on).map_err(|error| StoreError::io(what())(still_failing(error.into())))?;
         }
         for file in kept.drain(..) {
             file.unlink().map_err(StoreError::io(what()))?;
@@ -51,6 +54,30 @@ pub(super) fn replay(root: &Path, tmp: &Path, on: &File) -> Result<(Journal, Una
     let needed = kept.iter().flat_map(|file| file.source_paths()).collect();
     empty(tmp, &needed).map_err(StoreError::io(format!("cannot empty {}", tmp.display())))?;
     Ok((Journal::new(dir, kept, next), unapplied))
+}
+
+/// Lets the kernel report failed writes of before this start. It reports each of them once, to the first sync
+/// that comes, even if that sync is for other data of a disk that works again. What was lost then is put in
+/// place again from the journal, whose own content was synced before it was acknowledged; so only failures
+/// after this call count.
+fn hear_of_earlier_failures(on: &File, root: &Path) {
+    if let Err(error) = rustix::fs::syncfs(on) {
+        tracing::warn!(
+            %error,
+            root = %root.display(),
+            "a write to the store's disk failed before this start; all changes in the journal are put in \
+             place again"
+        );
+    }
+}
+
+/// The error of a disk that fails while the journal is put in place, with what to do.
+fn still_failing(error: io::Error) -> io::Error {
+    let what = format!(
+        "{error}. The disk fails; what the journal holds is whole, and stays in it. Check the disk (the \
+         kernel's log names it), or copy the whole store to another one, and start again"
+    );
+    io::Error::new(error.kind(), what)
 }
 
 fn list(dir: &Path) -> io::Result<Vec<u64>> {

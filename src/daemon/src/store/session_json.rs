@@ -8,9 +8,10 @@ use std::io;
 use std::path::Path;
 use std::time::SystemTime;
 
-use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW};
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
 use serde::{Deserialize, Serialize};
 
+use super::StoreClock;
 use super::replace::replace;
 
 const NAME: &str = "session.json";
@@ -42,12 +43,18 @@ pub(super) fn read(dir: &Path) -> io::Result<Option<(SessionJson, SystemTime)>> 
 /// Writes the file and sets its time to now; syncs it if `sync`.
 pub(super) fn write(dir: &Path, tmp: &Path, about: &SessionJson, sync: bool) -> io::Result<()> {
     let staged = tmp.join(crate::id::random_hex::<12>());
-    replace(&dir.join(NAME), &staged, &serde_json::to_vec(about)?, sync)
+    replace(&dir.join(NAME), &staged, &serde_json::to_vec(about)?, sync)?;
+    touch(dir);
+    Ok(())
 }
 
-/// Sets the time of last use to now; does nothing if there is no such session.
+/// Sets the time of last use to now, by the store's clock; does nothing if there is no such session.
 pub(super) fn touch(dir: &Path) {
-    let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+    let now = StoreClock::new().now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let now = Timespec {
+        tv_sec: i64::try_from(now.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(now.subsec_nanos()),
+    };
     let times = Timestamps { last_access: now, last_modification: now };
     let _ = rustix::fs::utimensat(CWD, dir.join(NAME), &times, AtFlags::SYMLINK_NOFOLLOW);
 }

@@ -37,6 +37,8 @@ pub(super) struct SharedState {
     pub(super) unapplied: Mutex<Unapplied>,
     /// Whether a checkpoint failed in a way that allows no other.
     pub(super) stuck: Mutex<bool>,
+    /// Whether a sync of the whole file system failed.
+    pub(super) sync_failed: Mutex<bool>,
     /// Whether the file system accepts writes.
     pub(super) writable: Writable,
     /// The ledger, in a store of many machines.

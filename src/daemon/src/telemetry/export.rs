@@ -26,6 +26,7 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::TelemetryError;
+use crate::degradation::Degradation;
 use crate::metrics::Metrics;
 
 /// How long one request may take.
@@ -82,6 +83,7 @@ impl opentelemetry_sdk::trace::SpanExporter for CountedExporter {
         } else {
             metrics.spans_lost(spans)
         }
+        metrics.degradations().note(Degradation::SpansLost, sent.is_err());
         sent
     }
 

@@ -7,6 +7,7 @@ use tracing::{info, info_span};
 use tracing_subscriber::layer::SubscriberExt;
 
 use super::*;
+use crate::degradation::Degradation;
 use crate::metrics::DaemonState;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -88,6 +89,10 @@ fn a_collector_that_is_away_or_refuses_delays_nothing_and_its_spans_are_counted(
     // Nobody accepts there: the connection is made, and never answered.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = format!("http://{}", silent.local_addr().unwrap());
+    let is_silent = {
+        let silent = silent.clone();
+        move |url: &str| url == silent
+    };
     for url in [refuses, "http://127.0.0.1:1".to_owned(), silent] {
         let metrics = Metrics::default();
         let (layer, flush) = open(&url, metrics.clone()).unwrap();
@@ -97,6 +102,8 @@ fn a_collector_that_is_away_or_refuses_delays_nothing_and_its_spans_are_counted(
         drop(flush);
         assert!(begun.elapsed() < LAST_SPANS + Duration::from_secs(2), "{url}");
         assert_eq!(lost(&metrics), 2.0, "{url}");
+        // What does not answer is known to fail only after a longer wait than that of the end.
+        assert!(is_silent(&url) || metrics.degradations().fails(Degradation::SpansLost), "{url}");
     }
 }
 

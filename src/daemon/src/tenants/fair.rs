@@ -307,6 +307,43 @@ mod tests {
             prop_assert!(beside <= own + theirs, "{beside}");
         }
 
+        /// However many tenants flood, and however full the queue is: one that comes with a call finds a
+        /// place, and at most one call of each other is served before it.
+        #[test]
+        fn a_quiet_tenant_finds_a_place_and_is_served_within_one_round(
+            floods in 1..6_u32,
+            more in 1..40_usize,
+            order in proptest::collection::vec(0..6_u32, 60),
+            served in 0..80_usize,
+        ) {
+            let most = floods as usize + more; // so that one of them has several
+            let mut queue = Queue::new();
+            let mut flooders = order.iter().map(|id| tenant(id % floods, 1)).cycle();
+            let mut come = |queue: &mut Queue| {
+                while queue.waiting.len() < most && let Some(one) = flooders.next() {
+                    queue.come(one);
+                }
+            };
+            come(&mut queue);
+            for _ in 0..served {
+                queue.serve();
+                come(&mut queue);
+            }
+            let quiet = tenant(9, 1);
+            let waiting = queue.waiting.iter().map(|(.., one)| *one);
+            let Refused::LastOf(worst) = refused(quiet, waiting) else {
+                return Err(TestCaseError::fail("the quiet tenant has no place"));
+            };
+            let last = queue.waiting.iter().rposition(|(.., one)| one.id == worst);
+            queue.waiting.remove(last.expect("who loses a place has one"));
+            queue.come(quiet);
+            let before: Vec<u32> = (0..=most).map(|_| queue.serve()).take_while(|id| *id != 9).collect();
+            let mut once = before.clone();
+            once.sort_unstable();
+            once.dedup();
+            prop_assert_eq!(once.len(), before.len(), "{:?}", before);
+        }
+
         /// Of tenants that always wait, each is served by its weight, within one round, at every moment.
         #[test]
         fn service_goes_by_weight(

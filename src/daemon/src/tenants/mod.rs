@@ -9,7 +9,8 @@
 //! ```
 //!
 //! * Where calls of several tenants wait, [`fair`] says who is next. Sessions, executions and containers are
-//!   counted where their queues are.
+//!   counted where their queues are; [`turns`] has places for whatever has no queue of its own.
+//! * Where programs of several tenants compute, [`weigh`](weigh::weigh) says how much each container weighs.
 //! * The store counts the bytes and files of each owner, egress what a model costs; both ask here for the
 //!   limit.
 //!
@@ -25,6 +26,8 @@ mod limited;
 mod part;
 mod places;
 mod token;
+pub mod turns;
+pub mod weigh;
 mod window;
 
 use std::collections::HashMap;
@@ -48,6 +51,7 @@ pub use self::places::RunPlace;
 pub(crate) use self::token::TokenTable;
 pub use self::token::{KnownToken, MAX_TOKENS, TenantLimits, TenantTerms};
 use crate::metrics::Metrics;
+use crate::store::StoreClock;
 
 /// How often the file of tokens is looked at. A revoked token ends this much later, and a little more.
 const LOOK: Duration = Duration::from_millis(250);
@@ -93,6 +97,8 @@ struct Watched {
     is_known: bool,
     /// What is wrong with it.
     fault: Option<String>,
+    /// The time of the last look.
+    looked: Option<SystemTime>,
 }
 
 /// A request in flight. Dropping it ends it.
@@ -127,7 +133,7 @@ impl Tenants {
         metrics: Metrics,
     ) -> Result<Arc<Self>, String> {
         let tenants = Self::new(configured, file, metrics);
-        tenants.look(SystemTime::now());
+        tenants.look(StoreClock::new().for_expiry());
         match tenants.fault() {
             Some(why) => Err(why),
             None => Ok(Arc::new(tenants)),
@@ -146,7 +152,7 @@ impl Tenants {
             gone: Mutex::default(),
             metrics,
         };
-        tenants.turn_page(&[], false, SystemTime::now());
+        tenants.turn_page(&[], false, StoreClock::new().for_expiry());
         tenants
     }
 
@@ -269,7 +275,7 @@ impl Tenants {
             tick.tick().await;
             let this = self.clone();
             // A file system can hang, and must not hang anybody else.
-            let looked = tokio::task::spawn_blocking(move || this.look(SystemTime::now()));
+            let looked = tokio::task::spawn_blocking(move || this.look(StoreClock::new().for_expiry()));
             if looked.await.is_err() {
                 warn!("the file of tokens could not be looked at");
             }
@@ -280,7 +286,9 @@ impl Tenants {
     fn look(&self, now: SystemTime) {
         let changed = self.file.as_ref().and_then(|file| self.read_if_changed(file));
         let ends = self.book().next_end().is_some_and(|end| end <= now);
-        if changed.is_some() || ends {
+        // The clock had jumped forward, and is right again: so are the tokens that seemed to be over.
+        let went_back = self.watched().looked.replace(now).is_some_and(|last| now < last);
+        if changed.is_some() || ends || went_back {
             let (tokens, is_known) = {
                 let watched = self.watched();
                 (watched.tokens.clone(), watched.is_known)

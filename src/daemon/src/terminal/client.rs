@@ -30,8 +30,8 @@ use crate::sign::UNRESERVED;
 /// Bytes of one event: an answer has two streams of at most a few MiB each, escaped, and images.
 const EVENT: usize = 256 << 20;
 
-/// Bytes of an answer about the daemon's state, which has a few sentences.
-const STATE: usize = 64 << 10;
+/// Bytes of an answer about the daemon's state, which has a few sentences, and a line for each node.
+const STATE: usize = 4 << 20;
 
 /// The type of an archive.
 const TAR: &str = "application/x-tar";
@@ -152,7 +152,16 @@ impl Client {
 
     /// The answer of `GET /health` or `GET /ready`, whatever its status.
     pub(super) async fn state(&self, path: &'static str) -> Result<(StatusCode, Value), Failed> {
-        let request = Request::builder().uri(path).header(HOST, "localhost");
+        self.ask_for(Method::GET, path).await
+    }
+
+    /// The short document with which the daemon answers a request without a body, whatever its status.
+    pub(super) async fn ask_for(
+        &self,
+        method: Method,
+        path: &'static str,
+    ) -> Result<(StatusCode, Value), Failed> {
+        let request = Request::builder().method(method).uri(path).header(HOST, "localhost");
         let (response, _connection) = self.ask(request.body(empty()).map_err(Failed::new)?).await?;
         let status = response.status();
         let body = Limited::new(response.into_body(), STATE).collect().await.map_err(Failed::new)?;

@@ -43,6 +43,18 @@ pub async fn health(arguments: HealthArguments, config: Config) -> ExitCode {
     ExitCode::from(code)
 }
 
+/// What the running daemon of the store says that does not work, or why it says nothing; `None` if none runs.
+pub(crate) async fn degraded_now(config: Config) -> Option<Result<Vec<String>, String>> {
+    let mut local = LocalDaemon::new(config, Metrics::default());
+    drop(local.connect(SocketKind::Http).await.ok()?);
+    let asked = tokio::time::timeout(PATIENCE, Client::of(&local).state("/health")).await;
+    Some(match asked {
+        Ok(Ok((_, body))) => Ok(reasons(&body)),
+        Ok(Err(why)) => Err(why.to_string()),
+        Err(_) => Err(format!("it does not answer within {PATIENCE:?}")),
+    })
+}
+
 async fn ask(ready: bool, config: Config) -> Result<(StatusCode, Value), super::Failed> {
     let mut local = LocalDaemon::new(config, Metrics::default());
     drop(local.connect(SocketKind::Http).await.map_err(super::Failed::new)?);
@@ -52,9 +64,13 @@ async fn ask(ready: bool, config: Config) -> Result<(StatusCode, Value), super::
 /// The state as a sentence: `healthy`, or `unready: no runner image was found`.
 fn sentence(body: &Value) -> String {
     let state = body["status"].as_str().unwrap_or("the answer has no status");
-    let reasons = body["degraded"].as_array().or_else(|| body["missing"].as_array());
-    let reasons: Vec<_> = reasons.into_iter().flatten().filter_map(Value::as_str).collect();
+    let reasons = reasons(body);
     if reasons.is_empty() { state.to_owned() } else { format!("{state}: {}", reasons.join(", ")) }
+}
+
+fn reasons(body: &Value) -> Vec<String> {
+    let reasons = body["degraded"].as_array().or_else(|| body["missing"].as_array());
+    reasons.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 #[cfg(test)]

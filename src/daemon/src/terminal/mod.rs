@@ -14,6 +14,7 @@
 
 mod arguments;
 mod client;
+mod cluster;
 mod files;
 mod health;
 mod progress;
@@ -29,7 +30,9 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::arguments::{Problem, RunArguments};
 use self::client::{CallEvent, Client};
+pub use self::cluster::{ClusterArguments, cluster};
 use self::files::InputFile;
+pub(crate) use self::health::degraded_now;
 pub use self::health::{HealthArguments, health};
 use self::progress::ProgressLine;
 pub use self::task::{TaskArguments, run as task};

@@ -55,13 +55,22 @@ fn every_file_of_deploy_is_used_by_a_test() {
         files(&["deploy"], "").into_iter().filter(|path| !is_document(path)).collect();
     let tests = ["rs", "mjs", "sh", "py"].map(|ending| files(&["tests"], &format!(".{ending}"))).concat();
     let mut texts: String = tests.iter().map(|path| read(path)).collect();
-    let name = |path: &String| path.rsplit('/').next().unwrap_or_default().to_owned();
+    let last = |path: &String| path.rsplit('/').next().unwrap_or_default().to_owned();
+    // Of files with the same name the folder must be named too, or read as a whole.
+    let is_used = |texts: &str, path: &String| {
+        let mut parts = path.rsplit('/');
+        let (name, folder) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        if deployed.iter().filter(|other| last(other) == name).count() == 1 {
+            return texts.contains(name);
+        }
+        texts.contains(&format!("{folder}/{name}")) || texts.contains(&format!("'{folder}/'"))
+    };
     let mut unused: Vec<&String> = deployed.iter().filter(|path| !path.ends_with("/.env")).collect();
     assert!(unused.len() > 40, "{unused:?}");
     // A file that a used file names is used as well.
     loop {
         let (used, rest): (Vec<&String>, Vec<&String>) =
-            unused.iter().copied().partition(|path| texts.contains(&name(path)));
+            unused.iter().copied().partition(|path| is_used(&texts, path));
         if used.is_empty() {
             break;
         }

@@ -2,6 +2,7 @@
 //!
 //! A rule here reads both sides that it compares. It must never contain a list of its own.
 
+mod degradations;
 mod deployed;
 mod documents;
 mod lists;

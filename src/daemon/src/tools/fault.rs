@@ -44,6 +44,8 @@ codes! {
     FileExists = "file_exists",
     /// The session has no such file.
     NotFound = "not_found",
+    /// A saved file of the session cannot be read from the store's disk; nothing was run.
+    FileUnreadable = "file_unreadable",
     /// The file is too large to be read within an answer; the answer has its link.
     ArtifactTooLarge = "artifact_too_large",
     /// There is no session with this id, or it is already closed.
@@ -248,6 +250,11 @@ impl From<SessionError> for Failure {
                 | LeaseRefusal::StartFailing { .. }
                 | LeaseRefusal::ShuttingDown => Code::EngineUnavailable,
             },
+            SessionError::Unread(path, source) => {
+                tracing::error!(?path, error = %source, "a saved file cannot be read from the store's disk");
+                let error = SessionError::Unread(path, source);
+                return Fault::new(Code::FileUnreadable, error.to_string()).into();
+            }
             SessionError::BringIn(_) => Code::QuotaExceeded,
             SessionError::Closed => Code::SessionNotFound,
             SessionError::Unsupported(_) => Code::UnsupportedPolicy,

@@ -113,6 +113,8 @@ pub struct Caller {
     pub owner: String,
     /// The session of its calls that name none: made once, then the same for all.
     pub own_session: Arc<OnceLock<SessionId>>,
+    /// The id that this session gets when it is made, if it was chosen already.
+    pub fresh_session: Option<SessionId>,
     /// Receives what a program writes while the call waits for it, if the caller asked for that.
     pub output: Option<OutputBacklog>,
     /// The message that the call came in, where the way in bounds the memory of messages.
@@ -129,6 +131,7 @@ impl Caller {
         Self {
             owner: owner.into(),
             own_session: Arc::default(),
+            fresh_session: None,
             output,
             message: None,
             asker: None,

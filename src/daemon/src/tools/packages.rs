@@ -15,6 +15,7 @@ use super::{Caller, Code, Fault, Tools};
 use crate::packages::{FetchError, FetchFault, PackageList, Packages};
 use crate::pool::Runner;
 use crate::session::{RunPackages, SessionError};
+use crate::tenants::Tenants;
 
 /// How long a call waits for a fetch, unless it asked for progress: most clients give up after a minute.
 const PATIENCE: Duration = Duration::from_secs(45);
@@ -22,6 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(45);
 /// Packages that a call asks for.
 pub(super) struct WantedPackages {
     packages: Arc<Packages>,
+    tenants: Arc<Tenants>,
     runner: Arc<Runner>,
     list: PackageList,
 }
@@ -46,7 +48,8 @@ pub(super) fn check(
     };
     let wrong = |error| Fault::new(Code::InvalidArgument, format!("`packages`: {error}"));
     let list = PackageList::parse(labels.registry, list).map_err(wrong)?;
-    Ok(list.map(|list| WantedPackages { packages, runner: runner.clone(), list }))
+    let tenants = tools.services.tenants.clone();
+    Ok(list.map(|list| WantedPackages { packages, tenants, runner: runner.clone(), list }))
 }
 
 /// Brings what a call asks for.
@@ -55,9 +58,10 @@ pub(super) async fn bring(
     wanted: Option<WantedPackages>,
     cancel: &CancellationToken,
 ) -> Result<Option<RunPackages>, Failure> {
-    let Some(WantedPackages { packages, runner, list }) = wanted else { return Ok(None) };
+    let Some(WantedPackages { packages, tenants, runner, list }) = wanted else { return Ok(None) };
+    let tenant = (caller.owner.as_str(), tenants.share(&caller.owner));
     let layer = tokio::select! {
-        layer = packages.layer(&caller.owner, &runner, &list) => layer.map_err(fault)?,
+        layer = packages.layer(tenant, &runner, &list) => layer.map_err(fault)?,
         () = tokio::time::sleep(PATIENCE), if caller.output.is_none() => {
             let message = format!(
                 "the packages are still being fetched after {} seconds, and that goes on; call again and \

@@ -20,7 +20,8 @@ pub(super) fn named_or_own(
     names: SessionNames<'_>,
 ) -> Result<SessionId, ArgumentError> {
     let named = optional(tool, names)?;
-    Ok(named.unwrap_or_else(|| caller.own_session.get_or_init(SessionId::generate).clone()))
+    let fresh = || caller.fresh_session.clone().unwrap_or_else(SessionId::generate);
+    Ok(named.unwrap_or_else(|| caller.own_session.get_or_init(fresh).clone()))
 }
 
 /// The session that a call must name.

@@ -99,10 +99,11 @@ fn authority(text: &str, usual: Option<u16>) -> Option<(Host, u16)> {
                 Some((name, port)) => (name, Some(port)),
                 None => (text, None),
             };
-            if name.is_empty() || name.contains('@') {
+            // One dot at the end is the root's; the daemon would take a second one for it.
+            let name = name.strip_suffix('.').unwrap_or(name);
+            if name.is_empty() || name.ends_with('.') || name.contains('@') {
                 return None;
             }
-            let name = name.strip_suffix('.').unwrap_or(name);
             let host = match name.parse::<IpAddr>() {
                 Ok(address) => Host::Address(address.to_canonical()),
                 Err(_) => Host::Name(name.to_owned()),
@@ -182,6 +183,9 @@ mod tests {
             "GET http:///x HTTP/1.1\r\n\r\n",
             "CONNECT a.example HTTP/1.1\r\n\r\n",
             "CONNECT :443 HTTP/1.1\r\n\r\n",
+            "CONNECT .:443 HTTP/1.1\r\n\r\n",
+            "CONNECT a.example..:443 HTTP/1.1\r\n\r\n",
+            "GET http://a.example../ HTTP/1.1\r\n\r\n",
             "CONNECT a.example:+443 HTTP/1.1\r\n\r\n",
             "CONNECT a.example:70000 HTTP/1.1\r\n\r\n",
             "CONNECT [::1 HTTP/1.1\r\n\r\n",

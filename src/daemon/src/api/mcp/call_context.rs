@@ -27,6 +27,8 @@ pub(super) struct CallContext {
     pub(super) preference: Preference,
     /// The session of calls that name none.
     pub(super) own_session: Option<SessionId>,
+    /// The id of the session that a call makes which names none, if it was chosen already.
+    pub(super) fresh_session: Option<SessionId>,
     /// Ends the call some time after its client went away.
     pub(super) resumable: Option<Arc<ResumableCall>>,
     /// The span of the request, whose ids every line of its call has.

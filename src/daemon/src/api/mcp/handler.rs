@@ -25,6 +25,7 @@ use tracing::{Instrument, Span, error_span, info};
 use super::audience::Audience;
 use super::call_context::CallContext;
 use super::elicitation::{self, Elicitation};
+use super::elsewhere::not_now;
 use super::progress::ProgressReports;
 use super::result::result;
 use super::rounds::{OngoingCall, ParkedCalls};
@@ -82,8 +83,24 @@ impl Handler {
     }
 
     /// What the request brought beside its message.
-    fn call_context(context: &RequestContext<RoleServer>) -> Option<&CallContext> {
+    pub(super) fn call_context(context: &RequestContext<RoleServer>) -> Option<&CallContext> {
         context.extensions.get::<request::Parts>().and_then(|parts| parts.extensions.get::<CallContext>())
+    }
+
+    /// Whose calls these are.
+    pub(super) fn owner(&self) -> &str {
+        &self.owner
+    }
+
+    /// Whether this node has this execution of the owner.
+    pub(super) fn has_execution(&self, id: &str) -> bool {
+        self.tools.services.executions.get(&self.owner, id).is_some()
+    }
+
+    /// The session of calls that name none.
+    pub(super) fn own_session(&self, call_context: Option<&CallContext>) -> Option<SessionId> {
+        let of_request = call_context.and_then(|context| context.own_session.clone());
+        of_request.or_else(|| self.own_session.get().cloned())
     }
 
     fn sets(context: &RequestContext<RoleServer>) -> ToolSets {
@@ -106,7 +123,9 @@ impl Handler {
             Some(context) => context.audit.clone(),
             None => self.tools.services.audit.begin(&self.owner, "stdio", (Surface::Stdio, "mcp")),
         };
-        Caller { owner: self.owner.clone(), own_session, output, message, asker, audit }
+        let fresh_session = call_context.and_then(|context| context.fresh_session.clone());
+        let owner = self.owner.clone();
+        Caller { owner, own_session, fresh_session, output, message, asker, audit }
     }
 }
 
@@ -218,7 +237,7 @@ impl Handler {
     }
 
     /// The reports that a request asks for, and at which pace its output is read.
-    fn reports(context: &RequestContext<RoleServer>) -> (Option<ProgressToken>, Pace) {
+    pub(super) fn reports(context: &RequestContext<RoleServer>) -> (Option<ProgressToken>, Pace) {
         let token = context.meta.get_progress_token();
         let quiet = Self::call_context(context).is_some_and(|call_context| call_context.quiet);
         let is_whole = context.meta.get(OUTPUT).is_some_and(|wanted| wanted == WHOLE);
@@ -232,7 +251,7 @@ impl Handler {
     }
 
     /// Resolves when a call has to end: its client is gone for too long, or the daemon ends.
-    async fn ended(&self, call_context: Option<&CallContext>) {
+    pub(super) async fn ended(&self, call_context: Option<&CallContext>) {
         let abandoned = async {
             match call_context.and_then(|call_context| call_context.resumable.as_ref()) {
                 Some(call) => call.abandoned().await,
@@ -281,7 +300,17 @@ impl ServerHandler for Handler {
         let _in_progress = self.calls.token();
         let call_context = Self::call_context(&context);
         let span = span(call_context, &self.owner, &context.meta);
-        let (name, arguments) = (&*request.name, request.arguments.unwrap_or_default());
+        let (name, mut arguments) = (&*request.name, request.arguments.unwrap_or_default());
+        if let Some(cluster) = &self.tools.services.cluster {
+            let node = self.elsewhere(cluster, name, &mut arguments, call_context).await;
+            if let Some(node) = node.map_err(|fault| not_now(&fault))? {
+                let answered = self.call_at((&**cluster, &node), (name, arguments), &context);
+                let answered = answered.instrument(span.clone()).await;
+                let tool = shortened(&request.name);
+                span.in_scope(|| info!(%tool, node = node.name, failed = answered.is_err(), "tool called"));
+                return answered;
+            }
+        }
         let going_on = match (&request.request_state, self.elicitation(&context)) {
             (Some(state), _) => Ok(self.parked.take_up(name, state, request.input_responses.as_ref())?),
             (None, Some(Elicitation::Round)) => Ok(self.begin(name, arguments, &context, &span)),

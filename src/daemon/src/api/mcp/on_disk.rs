@@ -13,12 +13,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use rmcp::transport::streamable_http_server::session::{SessionState, SessionStore, SessionStoreError};
 use sha2::{Digest, Sha256};
 
 use super::in_memory::SessionsInMemory;
+use crate::store::StoreClock;
 
 /// A session that is unused for this long is removed.
 const UNUSED: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -86,7 +87,7 @@ fn hash(text: &str) -> String {
 /// Removes the files of an owner's folder that are too old, and of too many the least recently used, but none
 /// of `kept`.
 fn sweep(folder: &Path, kept: &HashSet<PathBuf>) -> io::Result<()> {
-    let now = SystemTime::now();
+    let now = StoreClock::new().now();
     let mut others = Vec::new();
     for entry in fs::read_dir(folder)?.flatten() {
         let Ok(used) = entry.metadata().and_then(|metadata| metadata.modified()) else { continue };
@@ -105,7 +106,7 @@ fn sweep(folder: &Path, kept: &HashSet<PathBuf>) -> io::Result<()> {
 }
 
 fn used_now(path: &Path) -> io::Result<()> {
-    fs::File::options().append(true).open(path)?.set_modified(SystemTime::now())
+    fs::File::options().append(true).open(path)?.set_modified(StoreClock::new().now())
 }
 
 /// Runs work on the disk where it may block.
@@ -140,6 +141,7 @@ impl SessionStore for SessionsOnDisk {
             let beside = path.with_extension("new");
             fs::write(&beside, text)?;
             fs::rename(&beside, &path)?;
+            let _ = used_now(&path);
             match path.parent().filter(|_| sweeps) {
                 Some(folder) => sweep(folder, &kept),
                 None => Ok(()),
@@ -207,7 +209,7 @@ mod tests {
             // The clock of a file system may not tell two files apart.
             let file = fs::File::options().append(true).open(all.path(&n.to_string())).unwrap();
             let order = Duration::from_millis((2 * ON_DISK - n) as u64);
-            file.set_modified(SystemTime::now() - order).unwrap();
+            file.set_modified(StoreClock::new().now() - order).unwrap();
             most = most.max(count(&all));
         }
         assert!(most <= ON_DISK + 1 && most > ON_DISK - SWEEP_EVERY, "{most}");
@@ -225,7 +227,7 @@ mod tests {
             all.store(id, &state()).await.unwrap();
         }
         let old = fs::File::options().append(true).open(all.path("old")).unwrap();
-        old.set_modified(SystemTime::now() - 2 * UNUSED).unwrap();
+        old.set_modified(StoreClock::new().now() - 2 * UNUSED).unwrap();
         fs::write(all.path("torn"), "{").unwrap();
         all.sweep().unwrap();
         assert!(all.load("old").await.unwrap().is_none());

@@ -12,6 +12,7 @@ use super::preference::Preference;
 use super::resume::{AnswerReader, ResumableCall};
 use super::{Forwarded, McpEndpoint};
 use crate::api::body::{Answer, SMALL, json};
+use crate::api::cluster::FreshSession;
 use crate::api::envelope::{JSON, RpcRefusal, Seen, check, no_text};
 use crate::api::initialize;
 use crate::api::long_texts::take_out;
@@ -50,6 +51,8 @@ impl McpEndpoint {
         }
         request.context.message = request.parts.extensions.get().cloned();
         request.context.audit = request.parts.extensions.get().cloned();
+        let fresh = request.parts.extensions.get().map(|FreshSession(id): &FreshSession| id.clone());
+        request.context.fresh_session = fresh;
         log_message(method);
         request.context.quiet = !reads_events;
         let begins = method == Some(INITIALIZE) && reads_events;
@@ -115,7 +118,7 @@ fn log_message(method: Option<&str>) {
 
 /// Does work that takes long if a message is this large; the others that this thread serves are then served
 /// by another.
-fn may_take_long<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
+pub(in crate::api) fn may_take_long<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
     let others = Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
     if bytes >= LONG && others { tokio::task::block_in_place(work) } else { work() }
 }

@@ -9,14 +9,14 @@ use crate::session::SessionId;
 use crate::tools::Fault;
 
 /// The session and the file that a path names.
-pub(super) struct SessionPath {
-    pub(super) id: SessionId,
-    pub(super) path: Option<RelPath>,
+pub(in crate::api) struct SessionPath {
+    pub(in crate::api) id: SessionId,
+    pub(in crate::api) path: Option<RelPath>,
 }
 
 impl SessionPath {
     /// Decodes each part once; `None` for a path that is no route.
-    pub(super) fn parse(rest: &str) -> Result<Option<Self>, RawRefusal> {
+    pub(in crate::api) fn parse(rest: &str) -> Result<Option<Self>, RawRefusal> {
         let Some((id, rest)) = rest.split_once('/') else { return Ok(None) };
         let path = match rest.strip_prefix("files") {
             Some("") => None,

@@ -79,6 +79,6 @@ pub(in crate::api) fn status_of(code: Code) -> StatusCode {
         | Code::EngineUnavailable
         | Code::StoreUnavailable
         | Code::PackagesUnavailable => StatusCode::SERVICE_UNAVAILABLE,
-        Code::Lost => StatusCode::INTERNAL_SERVER_ERROR,
+        Code::Lost | Code::FileUnreadable => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }

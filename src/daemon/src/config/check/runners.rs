@@ -127,6 +127,7 @@ impl Checker<'_> {
             tmp,
             open_files,
             file_size,
+            runtime,
         } = raw;
         // 0: as much as there may be of a session.
         let stored = stored.map(|Size(stored)| Size(if stored == 0 { limits.data } else { stored }));
@@ -155,6 +156,7 @@ impl Checker<'_> {
             tmp: size("tmp", tmp, TMP)?,
             open_files: count("open_files", open_files, OPEN_FILES)?,
             file_size: size("file_size", file_size, FILE_SIZE)?,
+            runtime: self.runtime(&key("runtime"), runtime.unwrap_or_default())?,
         };
         let why = "since the files of a session must fit into each of its containers";
         if let Some(data) = runner.data.filter(|data| *data < limits.data) {

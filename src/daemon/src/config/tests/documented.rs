@@ -126,6 +126,7 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("coding_agents.tmp", "\"2GiB\""),
     ("coding_agents.open_files", "4097"),
     ("coding_agents.file_size", "\"2GiB\""),
+    ("coding_agents.runtime", "\"runsc\""),
     ("agent.orphan_after", "\"11m\""),
     ("agent.warm_parts", "false"),
     ("agent.snapshots", "false"),
@@ -139,7 +140,7 @@ const OTHER_VALUES: &[(&str, &str)] = &[
 ];
 
 /// A value for every key of one runner.
-const RUNNER_VALUES: [&str; 10] = [
+const RUNNER_VALUES: [&str; 11] = [
     "image = \"python:3\"",
     "idle = 2",
     "memory = \"1GiB\"",
@@ -150,6 +151,7 @@ const RUNNER_VALUES: [&str; 10] = [
     "tmp = \"65MiB\"",
     "open_files = 1025",
     "file_size = \"1GiB\"",
+    "runtime = \"runsc\"",
 ];
 
 /// Keys that change no value: these turn an error into a warning, which other tests cover.
@@ -160,6 +162,13 @@ const TOGETHER: [&str; 2] = ["http.tls_certificate", "http.tls_key"];
 
 /// Keys of a store of many machines: two together, and one beside them.
 const SHARED_STORE: [&str; 3] = ["store.url", "store.objects", "store.credentials"];
+/// Keys that make this node one of several, together.
+const OF_CLUSTER: [(&str, &str); 4] = [
+    ("cluster.peers", "[\"tasks.paddock:7946\"]"),
+    ("cluster.key", "\"0123456789abcdef\""),
+    ("cluster.name", "\"node-1\""),
+    ("cluster.addr", "\":7946\""),
+];
 
 /// A key that does something only beside `audit.file`.
 const OF_AUDIT: &str = "audit.required";
@@ -204,6 +213,7 @@ fn every_key_of_the_example_changes_what_the_daemon_sees() {
         .chain(TOGETHER)
         .chain(SHARED_STORE)
         .chain([OF_AUDIT])
+        .chain(OF_CLUSTER.map(|(key, _)| key))
         .map(str::to_owned)
         .collect();
     assert_eq!(in_example, tried);
@@ -230,6 +240,18 @@ fn every_key_of_the_example_changes_what_the_daemon_sees() {
     std::fs::write(file.path(), "# S3\nAWS_ENDPOINT=http://s3.lan\n").expect("a file");
     let credentials = format!("credentials = {:?}", file.path());
     assert_eq!(shared(&credentials, &[]), shared("", &[("AWS_ENDPOINT", "http://s3.lan")]));
+    let clustered = |other: &str| {
+        let lines = OF_CLUSTER.map(|(key, value)| match key == other {
+            true if key == "cluster.peers" => format!("{key} = [\"10.0.0.2:7946\"]"),
+            true if key == "cluster.addr" => format!("{key} = \":7947\""),
+            true => format!("{key} = \"another-0123456789\""),
+            false => format!("{key} = {value}"),
+        });
+        config(&lines.join("\n"), &[])
+    };
+    for (key, _) in OF_CLUSTER {
+        assert_ne!(clustered(key), clustered(""), "{key} does nothing");
+    }
     let audited = |more: &str| config(&format!("[audit]\nfile = \"/a\"\n{more}"), &[]);
     assert_ne!(audited("required = true"), audited(""), "{OF_AUDIT} does nothing");
     assert!(error("audit.required = true", &[]).contains("there is no audit log"));
@@ -250,7 +272,8 @@ fn every_key_of_the_example_changes_what_the_daemon_sees() {
 fn every_key_is_explained_and_names_its_variables_in_their_order() {
     let comments = comments();
     let explained = |key: &str| comments.iter().find(|(k, _)| k == key).map_or("", |(_, comment)| comment);
-    for key in OTHER_VALUES.iter().map(|(key, _)| *key).chain(PERMISSIONS) {
+    let of_cluster = OF_CLUSTER.iter().map(|(key, _)| *key);
+    for key in OTHER_VALUES.iter().map(|(key, _)| *key).chain(PERMISSIONS).chain(of_cluster) {
         assert!(explained(key).len() > 5, "{key} is not explained");
     }
     let mut seen = (String::new(), 0);

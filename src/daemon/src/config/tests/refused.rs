@@ -14,9 +14,9 @@ fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
         ),
         (
             "pol.idle = 3",
-            "pol (/etc/paddock.toml): is unknown; known here: http, auth, audit, mcp, store, files, engine, \
-             limits, timeouts, exec, sessions, pool, egress, models, packages, ports, tasks, coding_agents, \
-             runners, mounts, drops, agent, metrics, log, telemetry, shutdown",
+            "pol (/etc/paddock.toml): is unknown; known here: http, auth, audit, mcp, store, cluster, files, \
+             engine, limits, timeouts, exec, sessions, pool, egress, models, packages, ports, tasks, \
+             coding_agents, runners, mounts, drops, agent, metrics, log, telemetry, shutdown",
         ),
         (
             "[[auth.tokens]]\nname = \"a b\"\nsha256 = \"\"",
@@ -198,7 +198,7 @@ fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
         (
             "[runners.python]\nmemori = \"1GiB\"",
             "runners.python.memori (/etc/paddock.toml): is unknown; known here: image, idle, memory, cpus, \
-             pids, data, data_inodes, stored, tmp, open_files, file_size",
+             pids, data, data_inodes, stored, tmp, open_files, file_size, runtime",
         ),
         (
             "runners.python.memory = \"1MiB\"",
@@ -229,6 +229,10 @@ fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
             "coding_agents.image (/etc/paddock.toml): is not a key: each coding agent has an image of its \
              own, runners.NAME.image",
         ),
+        (
+            "runners.python.runtime = 'run sc'",
+            "runners.python.runtime (/etc/paddock.toml): is \"run sc\", takes a runtime's name such as runsc",
+        ),
         ("coding_agents.cpus = 0", "coding_agents.cpus (/etc/paddock.toml): is 0, must be 0.01 to 1024"),
         (
             "metrics.addr = \"9464\"",
@@ -258,6 +262,37 @@ fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
             "ports.public_url = \"example.org\"",
             "ports.public_url (/etc/paddock.toml): is \"example.org\", takes an http or https URL such as \
              \"https://sandbox.example.org\"",
+        ),
+        (
+            "cluster.peers = [\"paddock\"]",
+            "cluster.peers (/etc/paddock.toml): has \"paddock\", takes a DNS name or an address with the \
+             port of cluster.addr, such as \"tasks.paddock:7946\" or \"10.0.0.2:7946\"",
+        ),
+        ("cluster.peers = [\"a:1\", \"a:1\"]", "cluster.peers (/etc/paddock.toml): names a peer twice"),
+        (
+            "cluster.peers = [\"a:1\"]",
+            "cluster.addr (default): is empty, while cluster.peers names peers: name the address at \
+             which they reach this node, such as \":7946\"",
+        ),
+        (
+            "cluster.peers = [\"a:1\"]\ncluster.addr = \":1\"\ncluster.key = \"short\"",
+            "cluster.key (/etc/paddock.toml): has 5 bytes, must have at least 16: whoever guesses it is a \
+             node of the cluster; openssl rand -hex 32 makes one, the same for all nodes",
+        ),
+        (
+            "cluster.peers = [\"a:1\"]\ncluster.addr = \":1\"\ncluster.key = \"file:/nowhere/key\"",
+            "cluster.key (/etc/paddock.toml): \"/nowhere/key\": No such file or directory (os error 2)",
+        ),
+        (
+            "cluster.peers = [\"a:1\"]\ncluster.addr = \":1\"\ncluster.key = \"0123456789abcdef\"\n\
+             cluster.name = \"a b\"",
+            "cluster.name (/etc/paddock.toml): is \"a b\", takes 1 to 64 letters, digits, full stops, \
+             hyphens and underscores, different on each node",
+        ),
+        (
+            "files.url_style = \"hashed\"\ncluster.peers = [\"a:1\"]\ncluster.addr = \":1\"",
+            "files.url_style (/etc/paddock.toml): is \"hashed\", while cluster.peers names peers: only \
+             signed links open at every node",
         ),
         ("ports.connections = 0", "ports.connections (/etc/paddock.toml): is 0, must be 1 to 100000"),
         (

@@ -249,6 +249,10 @@ fn an_allowed_but_odd_setting_causes_a_warning() {
             "http.public_url is http://localhost, but the daemon speaks TLS: links need https",
         ),
         (
+            "cluster.key = \"0123456789abcdef\"",
+            "cluster.key is set but has no effect: cluster.peers names no peers",
+        ),
+        (
             "ports.addr = \":8081\"",
             "ports.public_url is not set: links to ports will only work on this machine",
         ),

@@ -86,6 +86,8 @@ pub struct RunnerSettings {
     pub open_files: Option<u32>,
     /// The largest file that a program may write.
     pub file_size: Option<u64>,
+    /// The runtime to request, by the engine's name for it; never empty.
+    pub runtime: Option<String>,
 }
 
 /// The program in the container.

@@ -40,6 +40,34 @@ fn every_spelling_of_a_name_becomes_the_same_name() {
 }
 
 #[test]
+fn a_program_asks_in_ascii() {
+    for (text, name) in [
+        ("EXAMPLE.com", "example.com"),
+        ("example.com.", "example.com"),
+        ("xn--bcher-kva.example", "xn--bcher-kva.example"),
+        ("a_b.example.com", "a_b.example.com"),
+    ] {
+        assert_eq!(HostName::of_program(text).map(|name| name.0), Ok(name.to_owned()), "{text}");
+    }
+    for (text, c) in [
+        ("ｅxample.com", 'ｅ'),
+        ("example。com", '。'),
+        ("example.com。", '。'),
+        ("exam\u{ad}ple.com", '\u{ad}'),
+        ("exam\u{200b}ple.com", '\u{200b}'),
+        ("ex\u{430}mple.com", '\u{430}'),
+        ("\u{212a}.example.com", '\u{212a}'),
+        ("bücher.example", 'ü'),
+    ] {
+        let problem = HostName::of_program(text).expect_err(text).problem;
+        assert_eq!(problem, HostNameProblem::Script(c), "{text}");
+    }
+    for text in ["example.com..", "..", ".", "", "a b", "2130706433", "127.0.0.1"] {
+        assert!(HostName::of_program(text).is_err(), "{text}");
+    }
+}
+
+#[test]
 fn names_that_only_look_alike_stay_different_and_show_it() {
     for (text, name) in [
         // Cyrillic о, р and а; a Latin letter with a dot below.

@@ -163,6 +163,7 @@ impl Exchange<'_> {
             budget: run.policy.model_budget(),
             tenant_budget: run.tenant_budget(),
             requests: run.policy.model_requests(),
+            part: run.tenant_part(self.models.parts()),
             metrics: self.metrics,
         };
         match model.admit(self.models, parts, body, &asking).await.map_err(Problem::of_model)? {

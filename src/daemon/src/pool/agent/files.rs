@@ -20,6 +20,10 @@ static PROGRAM: &[u8] = include_bytes!(env!("PADDOCK_AGENT"));
 /// Nobody may read the program, so that a process that runs it can be neither dumped nor traced.
 const PROGRAM_MODE: u32 = 0o111;
 
+/// The mode of the copy for a runtime that reads each program that it starts, as gVisor does. PID 1 and every
+/// bridge make themselves undumpable first of all.
+const READABLE_MODE: u32 = 0o555;
+
 /// Everybody may read the certificates.
 const CA_MODE: u32 = 0o444;
 
@@ -28,6 +32,8 @@ const CA_MODE: u32 = 0o444;
 pub struct AgentFiles {
     /// A PEM file.
     certificates: Option<Bytes>,
+    /// Whether everybody may read the program.
+    is_readable: bool,
 }
 
 impl fmt::Debug for AgentFiles {
@@ -48,11 +54,17 @@ impl AgentFiles {
     /// The program, and this PEM file.
     #[must_use]
     pub fn new(certificates: Option<Vec<u8>>) -> Self {
-        Self { certificates: certificates.map(Bytes::from) }
+        Self { certificates: certificates.map(Bytes::from), is_readable: false }
+    }
+
+    /// The same files, with a program that everybody may read.
+    pub(in crate::pool) fn readable(&self) -> Self {
+        Self { is_readable: true, ..self.clone() }
     }
 
     pub(super) fn all(&self) -> Vec<AgentFile<'_>> {
-        let program = AgentFile { name: "agent", mode: PROGRAM_MODE, content: PROGRAM };
+        let mode = if self.is_readable { READABLE_MODE } else { PROGRAM_MODE };
+        let program = AgentFile { name: "agent", mode, content: PROGRAM };
         let name = CA_FILE.rsplit_once('/').map_or(CA_FILE, |(_, name)| name);
         let certificates = self.certificates.iter().map(|content| AgentFile { name, mode: CA_MODE, content });
         std::iter::once(program).chain(certificates).collect()
@@ -66,6 +78,7 @@ impl AgentFiles {
         let hashes = self.all().into_iter().map(|file| Sha256::digest(file.content));
         // Of the program alone it is the hash of the program.
         let hash = hashes.reduce(|one, other| Sha256::digest([one, other].concat())).unwrap_or_default();
+        let hash = if self.is_readable { Sha256::digest(hash) } else { hash };
         Ok(format!("{PREFIX}{}", hex(&hash[..DIGITS / 2])).parse()?)
     }
 
@@ -103,7 +116,19 @@ mod tests {
         let plain = hex(&Sha256::digest(PROGRAM)[..DIGITS / 2]);
         assert_eq!(name(None), format!("{PREFIX}{plain}"));
         assert_eq!(name(Some("a")), name(Some("a")));
-        let all = [name(None), name(Some("a")), name(Some("b")), name(Some(""))];
+        let readable = |certificates: Option<&str>| {
+            let files = AgentFiles::new(certificates.map(|text| text.as_bytes().to_vec())).readable();
+            assert_eq!(files.all()[0].mode, READABLE_MODE);
+            files.volume_name().expect("a name").to_string()
+        };
+        let all = [
+            name(None),
+            name(Some("a")),
+            name(Some("b")),
+            name(Some("")),
+            readable(None),
+            readable(Some("a")),
+        ];
         for (n, one) in all.iter().enumerate() {
             assert!(all[n + 1..].iter().all(|other| one != other), "{all:?}");
         }

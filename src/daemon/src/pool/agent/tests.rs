@@ -141,7 +141,7 @@ fn only_other_builds_volumes_of_this_owner_are_outdated() {
         volume("paddock-agent-000000000000000A", ours()),
         volume(&named('b'), ours()),
     ];
-    let outdated: Vec<_> = outdated(found, OWN, &current).iter().map(ToString::to_string).collect();
+    let outdated: Vec<_> = outdated(found, OWN, &[current]).iter().map(ToString::to_string).collect();
     assert_eq!(outdated, [named('a'), named('b')]);
     assert!(
         AgentFiles::default().volume_name().is_ok_and(|name| name.as_str().len() == PREFIX.len() + DIGITS)
@@ -163,7 +163,7 @@ async fn a_volume_in_use_stays_and_keeps_no_other_from_being_removed() {
         }
     })
     .await;
-    remove_outdated(&fake.engine, OWN, &AgentFiles::default()).await;
+    remove_outdated(&fake.engine, OWN, &[]).await;
     let removals = ['a', 'b', 'd'].map(|first| format!("DELETE /volumes/{}", named(first)));
     assert_eq!(fake.asked()[1..], removals);
 }
@@ -194,7 +194,7 @@ async fn start(fake: &Fake) {
     };
     let files = AgentFiles::default();
     let (owner, agent) = (OWN.to_owned(), files.volume_name().unwrap());
-    let blueprint = Blueprint { owner, agent, files, layers: None, maps_users: false };
+    let blueprint = Blueprint { owner, agent, files, ..Blueprint::example() };
     let plan = blueprint.plan(&runner, Uid(20_000)).unwrap();
     let terms = AgentTerms { key: [1; 32], orphan_after: Duration::from_secs(1), listen_ports: vec![] };
     let starting = container::start(&fake.engine, plan, Uid(20_000), Arc::new(runner), &terms);

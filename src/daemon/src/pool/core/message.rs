@@ -244,6 +244,14 @@ pub enum StartFailure {
 }
 
 impl StartFailure {
+    /// Whether the engine failed, and not what is in the container.
+    pub(super) fn is_of_engine(self) -> bool {
+        match self {
+            Self::Create | Self::Start | Self::Deadline => true,
+            Self::NoImage | Self::Mount | Self::Arm | Self::Died => false,
+        }
+    }
+
     /// A stable word for metrics and logs.
     #[must_use]
     pub fn as_str(self) -> &'static str {

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::member::{MemberState, Outlook, PoolMember, Removal};
 use super::runner_state::RunnerState;
-use super::{LeaseRefusal, MemberId, PoolAction, PoolCore, RunnerId, Uid};
+use super::{FAIL_FAST_AFTER, LeaseRefusal, MemberId, PoolAction, PoolCore, RunnerId, Uid};
 
 /// How many members there are and how many are starting, counted once for a decision.
 #[derive(Debug, Default)]
@@ -59,6 +59,11 @@ impl PoolCore {
             member.gives_way && is_wanted
         };
         self.unplaced().saturating_sub(self.members.values().filter(gives_way).count())
+    }
+
+    /// Whether the starts of a runner fail, again and again. It may only wait for the next attempt.
+    pub(in crate::pool) fn fails_to_start(&self) -> bool {
+        self.runners.values().any(|runner| runner.consecutive_failures() >= FAIL_FAST_AFTER)
     }
 
     /// Whether callers need the places of members that give way.

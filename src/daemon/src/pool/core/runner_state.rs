@@ -12,6 +12,12 @@ use crate::tenants::fair::Mark;
 /// One failure may be chance and two may be the two starts that ran side by side; the third is a pattern.
 pub const FAIL_FAST_AFTER: u32 = 3;
 
+/// The longest pause after a start that the engine itself refused, or that took too long.
+///
+/// Nothing says when such an engine works again: it can answer pings, and keep its stream of events, while it
+/// makes no containers. Only the next start shows it, and service must be back 5 s after the engine is.
+const ENGINE_PAUSE: Duration = Duration::from_secs(2);
+
 /// A request that waits for a container.
 #[derive(Debug)]
 pub(super) struct PoolWaiter {
@@ -79,7 +85,9 @@ impl RunnerState {
     /// A start failed: the next one waits longer.
     pub(super) fn start_failed(&mut self, failure: StartFailure, backoff: Backoff, now: Instant) {
         let consecutive = self.consecutive_failures().saturating_add(1);
-        let until = Some(now + backoff.pause_after(consecutive));
+        let pause = backoff.pause_after(consecutive);
+        let pause = if failure.is_of_engine() { pause.min(ENGINE_PAUSE) } else { pause };
+        let until = Some(now + pause);
         self.failing = Some(Failing { consecutive, last: failure, until });
     }
 

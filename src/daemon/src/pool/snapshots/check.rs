@@ -164,22 +164,10 @@ async fn check(
 mod tests {
     use super::*;
 
-    fn snapshot(name: &str) -> Snapshot {
-        Snapshot {
-            volume: format!("paddock-snapshot-{name}").parse().unwrap(),
-            language: "python".into(),
-            image: "image".into(),
-            key: "k".into(),
-            digest: "d".into(),
-            bytes: 1,
-            taken: 0,
-        }
-    }
-
     #[tokio::test]
     async fn what_is_whole_at_the_end_of_the_start_is_used_and_the_rest_is_told_later() {
         let (sender, ends) = mpsc::unbounded_channel();
-        let all = ["whole", "refused", "slow"].map(snapshot);
+        let all = ["whole", "refused", "slow"].map(Snapshot::example);
         let pending = all.clone().into_iter().map(PendingCheck::new).collect();
         let _reading = AbortOnDropHandle::new(tokio::spawn(async {}));
         let mut checks = SnapshotChecks { pending, ends, refused: Vec::new(), _reading };

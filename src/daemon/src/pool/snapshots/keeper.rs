@@ -23,10 +23,12 @@ use super::{
     RestoreNews, Snapshot, SnapshotMount, SnapshotRecords, SnapshotSettings, SnapshotState, TakeOutcome,
     WholeSnapshots, is_candidate, key,
 };
+use crate::degradation::Degradation;
 use crate::engine::Engine;
 use crate::metrics::Metrics;
 use crate::pool::disk::DiskBound;
 use crate::pool::driver::DriverMessage;
+use crate::pool::runtimes::Runtimes;
 use crate::pool::{Pool, Runners};
 
 /// The containers of a runner start first, and their imports have the processors for themselves.
@@ -39,7 +41,7 @@ pub(in crate::pool) struct SnapshotKeeper {
     pub(in crate::pool) engine: Engine,
     pub(in crate::pool) owner: String,
     pub(in crate::pool) version: String,
-    pub(in crate::pool) runtime: String,
+    pub(in crate::pool) runtimes: Runtimes,
     pub(in crate::pool) disk: DiskBound,
     pub(in crate::pool) whole: WholeSnapshots,
     pub(in crate::pool) checks: SnapshotChecks,
@@ -70,6 +72,7 @@ impl SnapshotKeeper {
                 SnapshotRecords::read(&self.settings.folder).unsupported,
             ),
             without: BTreeMap::new(),
+            failing: BTreeSet::new(),
             tasks: JoinSet::new(),
             volumes: volumes.clone(),
             is_taking: false,
@@ -143,7 +146,7 @@ impl SnapshotKeeper {
     fn candidates(&mut self) -> BTreeMap<String, Candidate> {
         let Some(machine) = self.machine.borrow().clone() else { return BTreeMap::new() };
         let runners = self.runners.borrow_and_update().clone();
-        let candidates = runners.values().filter(|(_, runner)| is_candidate(runner, &self.runtime));
+        let candidates = runners.values().filter(|(_, runner)| is_candidate(runner, &self.runtimes));
         let candidates = candidates.map(|(_, runner)| {
             let key = key(&runner.image_id, &machine, &self.version);
             (runner.language.clone(), Candidate { image: runner.image_id.to_string(), key })
@@ -167,6 +170,7 @@ impl SnapshotKeeper {
             warn!(language, %volume, "the snapshot is used no more");
             if failure != RestoreFailure::Unsupported {
                 work.without.insert(language.clone(), format!("the last one could not be restored: {why}"));
+                work.failing.insert(language);
             }
         }
         self.carry_out(work, actions, record).await;
@@ -176,7 +180,8 @@ impl SnapshotKeeper {
         work.is_checking = !self.checks.pending().is_empty();
         let language = work.core.snapshots().find(|one| one.volume == volume).map(|one| one.language.clone());
         if let (Err(why), Some(language)) = (&result, language) {
-            work.without.insert(language, why.clone());
+            work.without.insert(language.clone(), why.clone());
+            work.failing.insert(language);
         }
         work.is_untidy |= result.is_err();
         if work.is_untidy {
@@ -189,7 +194,7 @@ impl SnapshotKeeper {
     fn look(&self, work: &mut Work) {
         work.look_at = None;
         let runners = self.runners.borrow().clone();
-        let candidate = runners.values().find(|(_, runner)| is_candidate(runner, &self.runtime));
+        let candidate = runners.values().find(|(_, runner)| is_candidate(runner, &self.runtimes));
         let Some((_, runner)) = candidate.cloned() else { return };
         let taker = self.taker(work);
         work.tasks.spawn(async move { Done::Looked(taker.look(&runner).await) });
@@ -231,6 +236,7 @@ impl SnapshotKeeper {
                         let (volume, bytes) = (&snapshot.volume, snapshot.bytes);
                         info!(language, %volume, bytes, "a snapshot of the warm part was taken");
                         work.without.remove(&language);
+                        work.failing.remove(&language);
                         Ok(snapshot)
                     }
                     Err(error) => {
@@ -244,11 +250,17 @@ impl SnapshotKeeper {
                             info!(language, outcome, %error, "no snapshot of the warm part");
                         }
                         match &failure {
-                            TakeFailure::Unsupported(_) => drop(work.without.remove(&language)),
+                            TakeFailure::Unsupported(_) => {
+                                work.without.remove(&language);
+                                work.failing.remove(&language);
+                            }
                             // The one in use is as good as before.
                             TakeFailure::Busy if work.core.current(&language).is_some() => {}
                             TakeFailure::Busy | TakeFailure::Failed => {
                                 work.without.insert(language.clone(), error.to_string());
+                                if matches!(failure, TakeFailure::Failed) {
+                                    work.failing.insert(language.clone());
+                                }
                             }
                         }
                         Err(failure)
@@ -294,9 +306,14 @@ impl SnapshotKeeper {
             let why = work.without.get(language).cloned();
             SnapshotState::Without(why.unwrap_or_else(|| "none has been taken yet".to_owned()))
         };
-        let candidates = runners.iter().filter(|(_, (_, runner))| is_candidate(runner, &self.runtime));
-        self.states
-            .send_replace(candidates.map(|(language, _)| (language.clone(), state(language))).collect());
+        let candidates = runners.iter().filter(|(_, (_, runner))| is_candidate(runner, &self.runtimes));
+        let states: BTreeMap<_, _> =
+            candidates.map(|(language, _)| (language.clone(), state(language))).collect();
+        let is_missing = |(language, state): (&String, &SnapshotState)| {
+            matches!(state, SnapshotState::Without(_)) && work.failing.contains(language)
+        };
+        self.metrics.degradations().note(Degradation::SnapshotMissing, states.iter().any(is_missing));
+        self.states.send_replace(states);
     }
 
     fn act(&self, work: &mut Work, action: SnapshotAction) {
@@ -380,15 +397,7 @@ mod tests {
     #[tokio::test]
     async fn a_snapshot_that_cannot_be_noted_counts_as_not_taken() {
         let dir = tempfile::tempdir().unwrap();
-        let snapshot = Snapshot {
-            volume: "paddock-snapshot-x".parse().unwrap(),
-            language: "python".into(),
-            image: "image".into(),
-            key: "k".into(),
-            digest: "d".into(),
-            bytes: 1,
-            taken: 0,
-        };
+        let snapshot = Snapshot::example("x");
         let earlier = SnapshotRecords {
             without: BTreeMap::from([("python".to_owned(), "it failed".to_owned())]),
             ..SnapshotRecords::default()

@@ -43,15 +43,13 @@ pub use self::take::TakeOutcome;
 use self::volume::SnapshotVolumes;
 pub(super) use self::volume::{mount, unused_of_others};
 use super::runner::Runner;
+use super::runtimes::Runtimes;
 use crate::engine::{Engine, EngineError, ImageRef, VolumeName};
 use crate::id::hex;
 
 /// Counts the ways in which a snapshot is laid out in its volume, and in which it is saved and restored. A
 /// new number makes every snapshot of earlier daemons useless.
 const LAYOUT: u32 = 1;
-
-/// Runtimes in whose containers a process can be restored: those of other kinds have a kernel of their own.
-const RUNTIMES: [&str; 3] = ["", "runc", "crun"];
 
 /// `agent.snapshots` and what belongs to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,11 +82,10 @@ pub(super) fn key(image: &ImageRef, machine: &Machine, version: &str) -> String 
     hex(&Sha256::digest(format!("{LAYOUT}\n{text}"))[..16])
 }
 
-/// Whether this runner can have snapshots on an engine with this default runtime.
-fn is_candidate(runner: &Runner, default_runtime: &str) -> bool {
-    let asked = runner.bounds.runtime.as_str();
-    let runtime = if asked.is_empty() { default_runtime } else { asked };
-    runner.snapshot_labels.is_some() && !runner.warm.is_empty() && RUNTIMES.contains(&runtime)
+/// Whether this runner can have snapshots: its image declares them, and a process can be restored in
+/// containers of its runtime.
+fn is_candidate(runner: &Runner, runtimes: &Runtimes) -> bool {
+    runner.snapshot_labels.is_some() && !runner.warm.is_empty() && runtimes.restores(&runner.bounds.runtime)
 }
 
 /// What an earlier daemon left, as far as it is known to be whole.
@@ -97,8 +94,8 @@ pub(super) struct WholeSnapshots(pub(super) Vec<Snapshot>);
 
 impl WholeSnapshots {
     /// The snapshot for new containers of this runner.
-    fn of(&self, runner: &Runner, machine: &Machine, version: &str, runtime: &str) -> SnapshotMount {
-        if !is_candidate(runner, runtime) {
+    fn of(&self, runner: &Runner, machine: &Machine, version: &str, runtimes: &Runtimes) -> SnapshotMount {
+        if !is_candidate(runner, runtimes) {
             return SnapshotMount::None;
         }
         let key = key(&runner.image_id, machine, version);
@@ -112,11 +109,11 @@ impl WholeSnapshots {
         &self,
         runners: Vec<Runner>,
         machine: Option<&Machine>,
-        (version, runtime): (&str, &str),
+        (version, runtimes): (&str, &Runtimes),
     ) -> Vec<Runner> {
         let Some(machine) = machine else { return runners };
         let given = runners.into_iter().map(|runner| {
-            let snapshot = self.of(&runner, machine, version, runtime);
+            let snapshot = self.of(&runner, machine, version, runtimes);
             Runner { snapshot, ..runner }
         });
         given.collect()
@@ -177,6 +174,7 @@ pub enum SnapshotState {
 
 #[cfg(test)]
 mod tests {
+    use super::super::runtimes::RuntimeFacts;
     use super::*;
 
     fn machine() -> Machine {
@@ -202,22 +200,32 @@ mod tests {
         }
     }
 
+    /// Of an engine with this default, whose runc has its kernel and whose runsc another.
+    fn proved(default: &str) -> Runtimes {
+        let runtimes = Runtimes::new(default);
+        for (name, shares_kernel) in [("runc", true), ("runsc", false)] {
+            runtimes.proved(name, RuntimeFacts { separates: true, shares_kernel });
+        }
+        runtimes
+    }
+
     fn with_labels() -> Runner {
         let labels = SnapshotLabels::example();
         Runner { snapshot_labels: Some(labels), ..Runner::example("python") }
     }
 
     #[test]
-    fn only_an_image_with_labels_and_a_warm_part_in_a_container_of_runc_can_have_one() {
-        let can = |runner: &Runner, runtime: &str| is_candidate(runner, runtime);
-        assert!(can(&with_labels(), "runc") && can(&with_labels(), ""));
+    fn only_an_image_with_labels_and_a_warm_part_under_the_engines_own_kernel_can_have_one() {
+        let can = |runner: &Runner, default: &str| is_candidate(runner, &proved(default));
+        assert!(can(&with_labels(), "runc"));
+        assert!(!is_candidate(&with_labels(), &Runtimes::new("runc")), "it is not proved yet");
         assert!(!can(&with_labels(), "runsc"), "the engine's default");
         assert!(!can(&Runner::example("python"), "runc"), "no labels");
         assert!(!can(&Runner { warm: Vec::new(), ..with_labels() }, "runc"));
         let mut asked = with_labels();
         asked.bounds.runtime = "runsc".into();
         assert!(!can(&asked, "runc"));
-        asked.bounds.runtime = "crun".into();
+        asked.bounds.runtime = "runc".into();
         assert!(can(&asked, "runsc"));
     }
 
@@ -240,11 +248,11 @@ mod tests {
             one("other-kernel", "k".into(), 3),
         ]);
         let given = |runtime: &str| {
-            whole.given_to(vec![runner.clone()], Some(&machine()), ("v", runtime)).remove(0).snapshot
+            whole.given_to(vec![runner.clone()], Some(&machine()), ("v", &proved(runtime))).remove(0).snapshot
         };
         assert_eq!(given("runc"), SnapshotMount::Restored("paddock-snapshot-new".parse().unwrap()));
         assert_eq!(given("runsc"), SnapshotMount::None);
-        let given = whole.given_to(vec![runner.clone()], None, ("v", "runc"));
+        let given = whole.given_to(vec![runner.clone()], None, ("v", &proved("runc")));
         assert_eq!(given.first(), Some(&runner), "the machine is not known yet");
     }
 

@@ -43,6 +43,20 @@ impl Snapshot {
     pub fn age(&self) -> Duration {
         Duration::from_secs(now().saturating_sub(self.taken))
     }
+
+    /// One that was taken long ago.
+    #[cfg(test)]
+    pub(super) fn example(name: &str) -> Self {
+        Self {
+            volume: format!("paddock-snapshot-{name}").parse().unwrap(),
+            language: "python".into(),
+            image: "image".into(),
+            key: "k".into(),
+            digest: "d".into(),
+            bytes: 1,
+            taken: 0,
+        }
+    }
 }
 
 /// A runner that can have no snapshot on the machine of this key.

@@ -35,6 +35,9 @@ pub(super) struct Work {
     pub(super) core: SnapshotCore,
     /// Why runners have no snapshot, by their names.
     pub(super) without: BTreeMap<String, String>,
+    /// The runners among these whose last snapshot failed: to be taken, to be restored, or to be as it was
+    /// saved.
+    pub(super) failing: BTreeSet<String>,
     pub(super) tasks: JoinSet<Done>,
     pub(super) volumes: SnapshotVolumes,
     /// A snapshot is being taken: its volume is not known yet, and nothing is swept.

@@ -5,7 +5,7 @@
 //! Each piece of work is answered with one event. It must never begin any that the core did not ask for.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use tracing::{info, warn};
 
@@ -14,6 +14,9 @@ use super::message::{Event, ReleaseReason, SessionKey};
 use crate::session::lease::Leased;
 use crate::session::registry::Session;
 use crate::store::{StoreError, StoredSession, blocking};
+
+/// A last use that is to come by more than this is one of another clock.
+const AHEAD: Duration = Duration::from_secs(60 * 60);
 
 impl GateDriver {
     /// Does what the core said, in that order. What needs the disk goes on in a task of its own.
@@ -167,7 +170,14 @@ impl GateDriver {
         let Some(retention) = self.retention else { return Ok(Vec::new()) };
         let now = self.clock.now();
         let is_old = |used: SystemTime| now.duration_since(used).is_ok_and(|unused| unused >= retention);
-        let old = self.store.stored().await?.into_iter().filter(|stored| is_old(stored.used));
+        let stored = self.store.stored().await?;
+        for one in stored.iter().filter(|one| one.used > now + AHEAD) {
+            // The clock was set back while no daemon ran: it would never grow old.
+            if let Some(space) = self.store.find(&one.owner, &one.session).await? {
+                space.touch();
+            }
+        }
+        let old = stored.into_iter().filter(|stored| is_old(stored.used));
         let key = |StoredSession { owner, session, .. }: StoredSession| {
             Some(SessionKey::new(&owner, &session.parse().ok()?))
         };

@@ -235,7 +235,7 @@ impl Sessions {
     }
 
     fn turn_of_resumed(&self, language: &str, run: &RunNote) -> TurnKind {
-        let is_alone = run.network.is_some() && !self.separates_runs();
+        let is_alone = run.network.is_some() && !self.separates_runs(language);
         TurnKind::Resumed { language: language.to_owned(), is_command: run.is_command, is_alone }
     }
 

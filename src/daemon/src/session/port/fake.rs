@@ -202,7 +202,7 @@ impl ContainerPool for FakePool {
         self.discarded.lock().unwrap().push(workspace.to_owned());
     }
 
-    fn separates_runs(&self) -> bool {
+    fn separates_runs(&self, _: &str) -> bool {
         true
     }
 

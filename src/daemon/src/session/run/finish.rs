@@ -101,7 +101,7 @@ impl Finish<'_> {
                 is_clean
             }
             // The program ran, but what it left could not be fetched: that is not a success.
-            Err(error @ (SyncError::Link(_) | SyncError::NotTaken(_))) => {
+            Err(error @ (SyncError::Link(_) | SyncError::NotTaken(_) | SyncError::Unread { .. })) => {
                 self.rescue(leases, report, &error).await;
                 false
             }

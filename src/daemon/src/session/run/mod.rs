@@ -56,9 +56,9 @@ impl Runs {
         &self.starter.lessor
     }
 
-    /// Whether containers keep the programs of one run out of the memory of another.
-    pub(super) fn separates_runs(&self) -> bool {
-        self.lessor().pool.separates_runs()
+    /// Whether containers of this language keep the programs of one run out of the memory of another.
+    pub(super) fn separates_runs(&self, language: &str) -> bool {
+        self.lessor().pool.separates_runs(language)
     }
 
     /// Runs source code in a session, and passes what it writes to `backlog` meanwhile. `cancel` ends the

@@ -6,7 +6,7 @@
 //! a change that is not saved.
 
 use std::collections::BTreeSet;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
 use paddock_proto::limits::{MAX_NAME, MAX_PATH};
@@ -18,7 +18,7 @@ use super::baseline::Baseline;
 use super::{Collected, DataBounds, SyncError, sum};
 use crate::link::{Incoming, Link, LinkError, PutPart, Stream};
 use crate::session::port::{accepted, next};
-use crate::store::{Batch, Space, StoreError, blocking};
+use crate::store::{Batch, Space, blocking};
 
 /// Bytes that are read from the store, and then sent, in one go.
 const LOAD: usize = 256 * 1024;
@@ -38,8 +38,8 @@ const MAX_SKIPPED: usize = MAX_PATH + 1 + MAX_NAME;
 /// Returns how many files were sent, and their bytes.
 ///
 /// # Errors
-/// The link's, the store's, and [`SyncError::NotTaken`]. The baseline is then as before, and the container
-/// must not be used again.
+/// The link's, [`SyncError::Unread`] and [`SyncError::NotTaken`]. The baseline is then as before, and the
+/// container must not be used again.
 pub(in crate::session) async fn bring_in(
     space: &Arc<Space>,
     link: &Link,
@@ -82,12 +82,15 @@ async fn send(space: &Arc<Space>, stream: &Stream, put: Vec<Entry>) -> Result<()
     let reading = blocking(move || {
         let mut load = Load { parts: Vec::new(), bytes: 0, ahead };
         for entry in put {
-            if !load.read(&space, entry)? {
-                return Ok(()); // the stream broke, and its own error is returned
+            let path = entry.path.clone();
+            match load.read(&space, entry) {
+                Ok(true) => {}
+                Ok(false) => return Ok(Ok(())), // the stream broke, and its own error is returned
+                Err(source) => return Ok(Err(SyncError::Unread { path, source })),
             }
         }
         load.send();
-        Ok(())
+        Ok(Ok(()))
     });
     let sending = async {
         // Dropped with this block, also after a failure: the reading thread must not wait for ever.
@@ -99,7 +102,7 @@ async fn send(space: &Arc<Space>, stream: &Stream, put: Vec<Entry>) -> Result<()
     };
     let (read, sent) = tokio::join!(reading, sending);
     sent?;
-    Ok(read?)
+    read?
 }
 
 /// What the blocking thread has read and not yet passed on.
@@ -111,25 +114,21 @@ struct Load {
 
 impl Load {
     /// Adds an entry and, of a file, its content. False once the sending side is gone.
-    fn read(&mut self, space: &Space, entry: Entry) -> Result<bool, StoreError> {
+    fn read(&mut self, space: &Space, entry: Entry) -> io::Result<bool> {
         let (path, size) =
             (entry.path.clone(), if let EntryKind::File(size) = entry.kind { size } else { 0 });
         self.parts.push(PutPart::Entry(entry));
         self.bytes += ENTRY;
         if size > 0 {
-            let what = || format!("cannot read {path:?} from the store");
-            let file = space.open(&path).map_err(StoreError::io(what()))?;
+            let file = space.open(&path)?;
             let mut left = size;
             while left > 0 {
                 let want =
                     usize::try_from(left).unwrap_or(LOAD).min(LOAD.saturating_sub(self.bytes).max(ENTRY));
                 let mut piece = Vec::with_capacity(want);
-                let n = rustix::io::read(&file, rustix::buffer::spare_capacity(&mut piece))
-                    .map_err(|error| StoreError::io(what())(error.into()))?;
+                let n = rustix::io::read(&file, rustix::buffer::spare_capacity(&mut piece))?;
                 if n == 0 {
-                    let short =
-                        std::io::Error::new(ErrorKind::UnexpectedEof, "it is shorter than it was saved");
-                    return Err(StoreError::io(what())(short));
+                    return Err(io::Error::new(ErrorKind::UnexpectedEof, "it is shorter than it was saved"));
                 }
                 left -= n as u64;
                 self.bytes += n;

@@ -16,6 +16,7 @@ pub(in crate::session) mod baseline;
 pub(in crate::session) mod delta;
 pub(in crate::session) mod salvage;
 
+use paddock_proto::RelPath;
 use paddock_proto::message::{CollectRules, Entry, EntryKind};
 
 use crate::link::LinkError;
@@ -62,6 +63,14 @@ pub(in crate::session) enum SyncError {
     /// The store could not be read, or did not save.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// A saved file cannot be read from the store's disk.
+    #[error("the saved file {path:?} cannot be read from the store's disk: {source}")]
+    Unread {
+        /// The file.
+        path: RelPath,
+        /// The error of the system.
+        source: std::io::Error,
+    },
     /// The agent could not put the files into its container.
     #[error("the container would not take the session's files: {0}")]
     NotTaken(String),

@@ -3,7 +3,7 @@
 //! The leader must never report success before the sync of the bytes returned, nor write to a file in which a
 //! write or sync failed.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io::{self, Write};
 use std::sync::atomic::Ordering;
@@ -33,15 +33,28 @@ impl QueuedRecord {
     }
 }
 
-/// Takes the first records of the queue, as many as one sync may cover.
+/// Takes records of the queue, as many as one sync may cover: one of each owner, then the second of each, and
+/// so on, so that nobody waits behind all that another one saves. Those of one owner stay in their order.
 pub(super) fn take_group(waiting: &mut VecDeque<QueuedRecord>) -> Vec<QueuedRecord> {
+    let mut seen: HashMap<&str, usize> = HashMap::new();
+    let mut order: Vec<(usize, usize)> = Vec::with_capacity(waiting.len());
+    for (place, one) in waiting.iter().enumerate() {
+        let of_owner = seen.entry(one.record.owner.as_str()).or_default();
+        order.push((*of_owner, place));
+        *of_owner += 1;
+    }
+    order.sort_unstable();
     let mut bytes = 0;
-    let fits = |one: &&QueuedRecord| {
-        bytes += framed_len(&one.head, &one.record.blob);
+    let fits = |(_, place): &&(usize, usize)| {
+        bytes += waiting.get(*place).map_or(0, |one| framed_len(&one.head, &one.record.blob));
         bytes <= GROUP_MAX
     };
-    let count = waiting.iter().take_while(fits).count().max(1);
-    waiting.drain(..count.min(waiting.len())).collect()
+    let count = order.iter().take_while(fits).count().max(1);
+    order.truncate(count);
+    let mut all: Vec<_> = waiting.drain(..).map(Some).collect();
+    let group = order.iter().filter_map(|(_, place)| all.get_mut(*place)?.take()).collect();
+    waiting.extend(all.into_iter().flatten());
+    group
 }
 
 /// A record whose commit waits for a sync.
@@ -144,4 +157,40 @@ fn copy(error: &io::Error) -> io::Error {
     error
         .raw_os_error()
         .map_or_else(|| io::Error::new(error.kind(), error.to_string()), io::Error::from_raw_os_error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A record of this owner, with so many MiB.
+    fn record(owner: &str, session: &str, mib: usize) -> QueuedRecord {
+        let record = JournalRecord {
+            owner: owner.to_owned(),
+            session: session.to_owned(),
+            ops: Vec::new(),
+            blob: vec![0; mib << 20],
+        };
+        QueuedRecord { head: Vec::new(), record: Arc::new(record), sources: Vec::new(), slot: Arc::default() }
+    }
+
+    fn names(records: impl IntoIterator<Item = QueuedRecord>) -> Vec<String> {
+        records.into_iter().map(|one| format!("{}{}", one.record.owner, one.record.session)).collect()
+    }
+
+    #[test]
+    fn what_one_owner_saves_does_not_wait_behind_all_that_another_saves() {
+        let flood = ["1", "2", "3", "4", "5", "6"].map(|session| record("a", session, 15));
+        let mut waiting: VecDeque<_> =
+            flood.into_iter().chain([record("b", "1", 0), record("b", "2", 0)]).collect();
+        assert_eq!(names(take_group(&mut waiting)), ["a1", "b1", "a2", "b2"]);
+        assert_eq!(names(take_group(&mut waiting)), ["a3", "a4"], "the rest is in its order");
+        waiting.push_back(record("b", "3", 0));
+        assert_eq!(names(take_group(&mut waiting)), ["a5", "b3", "a6"]);
+        assert!(waiting.is_empty() && take_group(&mut waiting).is_empty());
+        // One that is larger than a group is one by itself.
+        waiting.extend([record("a", "1", 40), record("a", "2", 0)]);
+        assert_eq!(names(take_group(&mut waiting)), ["a1"]);
+        assert_eq!(names(take_group(&mut waiting)), ["a2"]);
+    }
 }

@@ -14,6 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::account::Charge;
 use super::meter::Meter;
+use crate::tenants::TenantParts;
 
 /// The longest request, in bytes: what Anthropic takes.
 pub(super) const LONGEST: usize = 32 << 20;
@@ -24,12 +25,17 @@ const HELD: usize = 256 << 20;
 /// Bytes of one permit.
 const STEP: usize = 4096;
 
-/// The room for requests that are held.
-pub(in crate::egress::service) struct Room(Arc<Semaphore>);
+/// The room for requests that are held. Of one tenant they take no more than its part, while others have
+/// tokens too.
+pub(in crate::egress::service) struct Room {
+    all: Arc<Semaphore>,
+    /// What each tenant may have of it.
+    pub(super) parts: TenantParts,
+}
 
 impl Default for Room {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(HELD / STEP)))
+        Self::of(HELD / STEP)
     }
 }
 
@@ -48,8 +54,8 @@ pub(super) enum Unread {
 #[derive(Debug)]
 pub(in crate::egress::service) struct HeldBody {
     pub(super) bytes: Bytes,
-    /// Its part of the room, until it is sent.
-    _room: Option<OwnedSemaphorePermit>,
+    /// What it takes of the room and of its tenant's part, until it is sent.
+    _room: [Option<OwnedSemaphorePermit>; 2],
 }
 
 impl HeldBody {
@@ -65,12 +71,20 @@ impl HeldBody {
 }
 
 impl Room {
-    /// Reads a request.
+    fn of(permits: usize) -> Self {
+        Self { all: Arc::new(Semaphore::new(permits)), parts: TenantParts::of(permits) }
+    }
+
+    /// Reads a request, within the `part` of its tenant if it has one.
     ///
     /// # Errors
     /// [`Unread`].
-    pub(super) async fn read<B: Body<Data = Bytes> + Unpin>(&self, mut body: B) -> Result<HeldBody, Unread> {
-        let (mut all, mut room, mut has) = (BytesMut::new(), None::<OwnedSemaphorePermit>, 0);
+    pub(super) async fn read<B: Body<Data = Bytes> + Unpin>(
+        &self,
+        mut body: B,
+        part: Option<&Arc<Semaphore>>,
+    ) -> Result<HeldBody, Unread> {
+        let (mut all, mut room, mut has) = (BytesMut::new(), [None, None], 0);
         while let Some(frame) = body.frame().await {
             let Ok(piece) = frame.map_err(|_| Unread::Broken)?.into_data() else { continue };
             let length = all.len() + piece.len();
@@ -79,17 +93,25 @@ impl Room {
             }
             let more = u32::try_from(length.div_ceil(STEP) - has).map_err(|_| Unread::TooLong)?;
             if more > 0 {
-                let permit = self.0.clone().try_acquire_many_owned(more).map_err(|_| Unread::Full)?;
-                match &mut room {
-                    Some(room) => room.merge(permit),
-                    None => room = Some(permit),
-                }
+                let [of_all, of_part] = &mut room;
+                take(of_all, &self.all, more)?;
+                part.map_or(Ok(()), |part| take(of_part, part, more))?;
                 has = length.div_ceil(STEP);
             }
             all.extend_from_slice(&piece);
         }
         Ok(HeldBody { bytes: all.freeze(), _room: room })
     }
+}
+
+/// Takes more permits.
+fn take(held: &mut Option<OwnedSemaphorePermit>, of: &Arc<Semaphore>, more: u32) -> Result<(), Unread> {
+    let permit = of.clone().try_acquire_many_owned(more).map_err(|_| Unread::Full)?;
+    match held {
+        Some(held) => held.merge(permit),
+        None => *held = Some(permit),
+    }
+    Ok(())
 }
 
 /// The meter of an answer, and its charge.
@@ -168,16 +190,28 @@ mod tests {
 
     #[tokio::test]
     async fn requests_share_a_bounded_room_and_give_it_back() {
-        let room = Room(Arc::new(Semaphore::new(10)));
-        let held = room.read(pieces(700, 50)).await.expect("nine steps");
-        assert_eq!((held.len(), room.0.available_permits()), (35_000, 1));
-        assert_eq!(room.read(pieces(2, STEP)).await.expect_err("one step is left"), Unread::Full);
-        assert_eq!(room.0.available_permits(), 1, "what is refused holds nothing");
-        let small = room.read(pieces(1, STEP)).await.expect("one step");
+        let room = Room::of(10);
+        let held = room.read(pieces(700, 50), None).await.expect("nine steps");
+        assert_eq!((held.len(), room.all.available_permits()), (35_000, 1));
+        assert_eq!(room.read(pieces(2, STEP), None).await.expect_err("one step is left"), Unread::Full);
+        assert_eq!(room.all.available_permits(), 1, "what is refused holds nothing");
+        let small = room.read(pieces(1, STEP), None).await.expect("one step");
         drop((held, small));
-        assert_eq!(room.0.available_permits(), 10);
+        assert_eq!(room.all.available_permits(), 10);
         let all = Room::default();
-        assert_eq!(all.read(pieces(33, 1 << 20)).await.expect_err("33 MiB"), Unread::TooLong);
-        assert!(all.read(pieces(32, 1 << 20)).await.is_ok());
+        assert_eq!(all.read(pieces(33, 1 << 20), None).await.expect_err("33 MiB"), Unread::TooLong);
+        assert!(all.read(pieces(32, 1 << 20), None).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn one_tenant_leaves_room_to_the_others() {
+        let room = Room::of(10);
+        let (ann, bob) = (Arc::new(Semaphore::new(7)), Arc::new(Semaphore::new(7)));
+        let held = room.read(pieces(7, STEP), Some(&ann)).await.expect("its part");
+        assert_eq!(room.read(pieces(1, STEP), Some(&ann)).await.expect_err("it has its part"), Unread::Full);
+        assert_eq!(room.all.available_permits(), 3, "what is refused holds nothing");
+        let other = room.read(pieces(3, STEP), Some(&bob)).await.expect("what is left");
+        drop((held, other));
+        assert_eq!((ann.available_permits(), room.all.available_permits()), (7, 10));
     }
 }

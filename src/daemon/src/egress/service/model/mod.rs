@@ -31,6 +31,7 @@ use http::{Method, StatusCode, header};
 use http_body::Body;
 use serde::Deserialize;
 use serde_json::Value;
+use tokio::sync::Semaphore;
 
 pub(in crate::egress) use self::account::ModelAccount;
 pub use self::account::ModelUsage;
@@ -44,6 +45,7 @@ pub use self::route::Provider;
 use self::route::{Form, Route};
 use self::spending::Spending;
 use crate::metrics::{Metrics, ModelOutcome};
+use crate::tenants::TenantParts;
 
 /// Tokens that an answer may have whose request does not say how many.
 const USUAL_OUTPUT: u64 = 4096;
@@ -73,6 +75,11 @@ impl Models {
     pub(super) fn keep_spending(&self, file: PathBuf) {
         self.spending.keep_in(file);
     }
+
+    /// What each tenant may have of the room for requests.
+    pub(super) fn parts(&self) -> &TenantParts {
+        &self.room.parts
+    }
 }
 
 /// The run that sends a request to a model, and who pays for it.
@@ -85,6 +92,8 @@ pub(super) struct Asking<'a> {
     pub(super) tenant_budget: Option<Dollars>,
     /// How many requests the run may send to models.
     pub(super) requests: Option<u64>,
+    /// What its tenant may have of the room for requests; `None` if all of it.
+    pub(super) part: Option<Arc<Semaphore>>,
     pub(super) metrics: &'a Metrics,
 }
 
@@ -184,7 +193,7 @@ impl Model {
         };
         // Before it is read: a run without money cannot make the daemon hold anything.
         self.check_budgets(&models.spending, asking)?;
-        let held = models.room.read(body).await.map_err(unread)?;
+        let held = models.room.read(body, asking.part.as_ref()).await.map_err(unread)?;
         let asked: Asked = serde_json::from_slice(&held.bytes).map_err(|error| {
             let message = format!("the body is not a request to a model in JSON: {error}");
             refusal(StatusCode::BAD_REQUEST, "bad_request", message)

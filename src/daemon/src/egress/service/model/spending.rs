@@ -11,13 +11,14 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use super::dollars::Dollars;
+use crate::store::StoreClock;
 
 const DAY_SECONDS: u64 = 24 * 60 * 60;
 
@@ -125,7 +126,7 @@ impl Spending {
 }
 
 fn today() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / DAY_SECONDS)
+    StoreClock::new().now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / DAY_SECONDS)
 }
 
 #[cfg(test)]

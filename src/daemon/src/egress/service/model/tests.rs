@@ -58,6 +58,7 @@ impl World {
             budget: self.budget,
             tenant_budget: None,
             requests: self.requests,
+            part: None,
             metrics: &self.metrics,
         };
         match model.admit(&self.models, &request, body, &asking).await? {

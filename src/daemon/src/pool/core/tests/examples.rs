@@ -258,13 +258,28 @@ fn starts_that_fail_are_tried_again_after_growing_pauses() {
     assert_eq!(pool.runner(0).consecutive_failures, 0);
 }
 
+/// Service is back soon after the engine is, however long it was away.
+#[test]
+fn a_start_that_the_engine_refuses_is_tried_again_after_two_seconds_at_most() {
+    for failure in [StartFailure::Create, StartFailure::Start, StartFailure::Deadline] {
+        let mut pool = Stand::new(RawPoolSettings { idle_per_runner: 1, ..usual() });
+        let mut member = starts(&pool.add(0))[0];
+        for pause in [500, 1000, 2000, 2000, 2000] {
+            pool.send(PoolEvent::StartFailed { member, failure });
+            pool.destroyed(member);
+            assert_eq!(pool.wait(Duration::from_millis(pause - 1)), []);
+            member = starts(&pool.wait(Duration::from_millis(1)))[0];
+        }
+    }
+}
+
 #[test]
 fn the_third_failure_in_a_row_refuses_waiters_and_a_request_after_the_pause_tries_again() {
     let mut pool = cold();
     let (waiter, actions) = pool.request(0);
     let refused = |waiter| PoolAction::Refuse {
         waiter,
-        refusal: LeaseRefusal::StartFailing { last: StartFailure::Start },
+        refusal: LeaseRefusal::StartFailing { last: StartFailure::Arm },
     };
     let mut member = starts(&actions)[0];
     for _ in 0..2 {

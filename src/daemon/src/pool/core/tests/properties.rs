@@ -50,6 +50,11 @@ fn time() -> impl Strategy<Value = Duration> {
     prop_oneof![(0..2_000_u64), (0..70_000_u64)].prop_map(Duration::from_millis)
 }
 
+/// A failure of the engine, or of a container.
+fn failure(index: Index) -> StartFailure {
+    if index.index(2) == 0 { StartFailure::Arm } else { StartFailure::Create }
+}
+
 fn stray() -> impl Strategy<Value = fn(MemberId) -> PoolEvent> {
     let kinds: Vec<fn(MemberId) -> PoolEvent> = vec![
         |member| PoolEvent::Started { member },
@@ -174,7 +179,7 @@ fn perform(stand: &mut Stand, uids: (u32, usize), step: Step) {
         }
         Step::Start(i, true) => pick(stand.oracle.starting(), i).map(|member| PoolEvent::Started { member }),
         Step::Start(i, false) => pick(stand.oracle.starting(), i)
-            .map(|member| PoolEvent::StartFailed { member, failure: StartFailure::Arm }),
+            .map(|member| PoolEvent::StartFailed { member, failure: failure(i) }),
         Step::Release(i) => pick(stand.oracle.leased(), i).map(|member| PoolEvent::Released { member }),
         Step::Destroy(i, true) => {
             pick(stand.oracle.being_destroyed(), i).map(|member| PoolEvent::Destroyed { member })

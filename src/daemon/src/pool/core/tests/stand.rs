@@ -74,7 +74,7 @@ impl Stand {
     }
 
     pub(super) fn start_failed(&mut self, member: MemberId) -> Vec<PoolAction> {
-        self.send(PoolEvent::StartFailed { member, failure: StartFailure::Start })
+        self.send(PoolEvent::StartFailed { member, failure: StartFailure::Arm })
     }
 
     pub(super) fn released(&mut self, member: MemberId) -> Vec<PoolAction> {

@@ -91,12 +91,12 @@ async fn an_agent_that_takes_nothing_is_given_up_after_its_silence() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_file_that_the_store_cannot_read_is_the_stores_fault() {
+async fn a_file_that_the_store_cannot_read_is_named() {
     let mut side = Side::new(|_| {}).await;
     save(&side.space, "file", b"1").await;
     std::fs::remove_dir_all(side.store.session_dir_for_tests("o", "s")).unwrap();
     let failed = side.bring_in().await;
-    assert!(matches!(failed, Err(SyncError::Store(_))), "{failed:?}");
+    assert!(matches!(&failed, Err(SyncError::Unread { path: of, .. }) if *of == path("file")), "{failed:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -96,7 +96,12 @@ impl Oracle {
                     let record = self.runners.get_mut(&held.runner).expect("a wanted start has its runner");
                     record.failures += 1;
                     record.last = Some(failure);
-                    record.failed_until = Some(now + doubled(&self.settings, record.failures));
+                    let mut pause = doubled(&self.settings, record.failures);
+                    if [StartFailure::Create, StartFailure::Start, StartFailure::Deadline].contains(&failure)
+                    {
+                        pause = pause.min(Duration::from_secs(2));
+                    }
+                    record.failed_until = Some(now + pause);
                 }
             }
             PoolEvent::Died { member } => {

@@ -1,0 +1,179 @@
+//! What a tenant waits for while another one floods the daemon: a warm run, a new session, a file in and a
+//! file out, each alone and then beside floods of one kind after the other, and at last beside all of them.
+//! It has a daemon of its own, with the defaults of a real one; both tenants have a token and no limit.
+//!
+//! Everything that the quiet tenant asks for must be served, and right: the first refusal ends the
+//! measurement. It must never count a flood that did nothing.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::process::Command;
+
+use crate::Result;
+use crate::client::Client;
+use crate::flooder::{Flood, Flooding};
+use crate::programs::PYTHON;
+use crate::report::Measurements;
+use crate::setup::Setup;
+use crate::times::Times;
+
+pub(crate) const TITLES: [&str; 4] = [
+    "Beside a tenant that floods: a warm run",
+    "Beside a tenant that floods: a new session",
+    "Beside a tenant that floods: a file in",
+    "Beside a tenant that floods: a file out",
+];
+pub(crate) const ALONE: &str = "alone";
+pub(crate) const EVERYTHING: &str = "beside everything at once";
+
+/// The name of the daemon's folder.
+const NAME: &str = "neighbour";
+/// The defaults, but for what belongs to this run.
+const CONFIG: &str = r#"
+http.addr = "127.0.0.1:0"
+pool = { uids = "33000-33999" }
+runners = { python = "paddock-runner-python" }
+"#;
+
+/// How long the quiet tenant is measured in each situation.
+const TIME: Duration = Duration::from_secs(25);
+/// Between two of its calls: somebody who works, and thinks.
+const REST: Duration = Duration::from_millis(40);
+/// Warm runs in a round, beside one of each other call.
+const RUNS: usize = 4;
+/// Its file.
+const FILE: usize = 100_000;
+/// For a flood to be at its height before anything is measured.
+const RISE: Duration = Duration::from_secs(3);
+/// For what it left behind to be removed.
+const EBB: Duration = Duration::from_secs(6);
+/// For a new token to be taken.
+const TAKEN: Duration = Duration::from_secs(5);
+
+/// One situation: its row, and the connections of each kind of flood.
+type Situation = (&'static str, &'static [(Flood, usize)]);
+
+const SITUATIONS: [Situation; 7] = [
+    (ALONE, &[]),
+    ("beside 64 that run code", &[(Flood::Runs, 64)]),
+    ("beside 32 that make sessions", &[(Flood::Sessions, 32)]),
+    ("beside 24 that move files", &[(Flood::Uploads, 8), (Flood::Downloads, 8), (Flood::Tars, 8)]),
+    ("beside 32 whose commands write", &[(Flood::Commands, 32)]),
+    (
+        "beside 160 that only ask",
+        &[(Flood::Cheap, 32), (Flood::Invalid, 32), (Flood::BadTokens, 32), (Flood::Slow, 64)],
+    ),
+    (
+        EVERYTHING,
+        &[
+            (Flood::Runs, 24),
+            (Flood::Sessions, 12),
+            (Flood::Uploads, 4),
+            (Flood::Downloads, 4),
+            (Flood::Tars, 4),
+            (Flood::Commands, 8),
+            (Flood::Cheap, 4),
+            (Flood::Invalid, 2),
+            (Flood::BadTokens, 2),
+            (Flood::Slow, 32),
+        ],
+    ),
+];
+
+pub(crate) async fn measure(setup: &mut Setup, report: &mut Measurements) -> Result<()> {
+    let store = setup.dir.path().join(NAME).join("store");
+    let (daemon, client) = setup.other(NAME, CONFIG).await?;
+    let addr = daemon.addr;
+    let token = add_token(&store).await?;
+    let mut other = Client::new(addr, &token).await?;
+    let until = Instant::now() + TAKEN;
+    while other.get("/status").await.is_err() {
+        if Instant::now() > until {
+            return Err("the token of the flood was not taken".into());
+        }
+        tokio::time::sleep(REST).await;
+    }
+    let mut quiet = Quiet { client, count: 0, file: Bytes::from(vec![b'q'; FILE]) };
+    quiet.round(&mut Default::default()).await?;
+    let only = std::env::var("PADDOCK_BENCH_SITUATION").ok();
+    for (name, floods) in SITUATIONS {
+        if only.as_ref().is_some_and(|only| name != ALONE && !name.contains(only.as_str())) {
+            continue;
+        }
+        let flooding = Flooding::begin(addr, &token, floods)?;
+        if !floods.is_empty() {
+            tokio::time::sleep(RISE).await;
+        }
+        let mut times: [Times; 4] = Default::default();
+        let begun = Instant::now();
+        while begun.elapsed() < TIME {
+            quiet.round(&mut times).await.map_err(|why| format!("{name}: {why}"))?;
+        }
+        let counts = flooding.end()?;
+        for (title, times) in TITLES.into_iter().zip(times) {
+            report.block(title).line(name, times, None);
+        }
+        for (kind, done, refused) in counts {
+            if done + refused == 0 {
+                return Err(format!("{name}: nothing came of {kind}").into());
+            }
+            let block = report.block(TITLES[0]);
+            block.fact(format!("{name}: {kind}, served"), f64::from(done), "");
+            block.fact(format!("{name}: {kind}, refused or broken off"), f64::from(refused), "");
+        }
+        if !floods.is_empty() {
+            Flood::clear_up(&mut other).await;
+            tokio::time::sleep(EBB).await;
+        }
+    }
+    setup.end(NAME).await
+}
+
+/// A second tenant, as an operator adds it.
+async fn add_token(store: &Path) -> Result<String> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_paddock"));
+    command.args(["token", "add", "flood", "--store"]).arg(store).env_clear();
+    let added = command.output().await?;
+    if !added.status.success() {
+        return Err(format!("no token: {}", String::from_utf8_lossy(&added.stderr)).into());
+    }
+    Ok(String::from_utf8(added.stdout)?.trim().to_owned())
+}
+
+/// The tenant that works beside the flood.
+struct Quiet<'a> {
+    client: &'a mut Client,
+    count: u32,
+    file: Bytes,
+}
+
+impl Quiet<'_> {
+    const SESSION: &'static str = "bench-quiet";
+
+    /// Each of its calls, with a rest before it.
+    async fn round(&mut self, [runs, sessions, files_in, files_out]: &mut [Times; 4]) -> Result<()> {
+        let Self { client, count, file } = self;
+        for _ in 0..RUNS {
+            tokio::time::sleep(REST).await;
+            let run = client.run(PYTHON.language, Self::SESSION, PYTHON.code, PYTHON.prints);
+            runs.record(run.await?.1)?;
+        }
+        tokio::time::sleep(REST).await;
+        files_in.record(client.put(Self::SESSION, Some("file"), file.clone()).await?)?;
+        tokio::time::sleep(REST).await;
+        let (bytes, taken) = client.get(&format!("/sessions/{}/files/file", Self::SESSION)).await?;
+        if bytes != *file {
+            return Err("another file came out".into());
+        }
+        files_out.record(taken)?;
+        tokio::time::sleep(REST).await;
+        *count += 1;
+        let session = format!("{}-{count}", Self::SESSION);
+        sessions.record(client.run(PYTHON.language, &session, PYTHON.code, PYTHON.prints).await?.1)?;
+        let arguments = serde_json::json!({ "session_id": session, "delete_files": true });
+        client.call("close_session", arguments).await?;
+        Ok(())
+    }
+}

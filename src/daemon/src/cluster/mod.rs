@@ -1,0 +1,463 @@
+//! Many machines: any node takes any call, and passes it to the node that has its session.
+//!
+//! ```text
+//!                              node a                                    node b, the owner
+//!  client ── http.addr ── guard ─ route ─┬─ here ─► tools, files, …
+//!            or the socket               └─ at b ── TLS ── cluster.addr ── hop ─ guard ─ route ─► tools, …
+//!                                   pass          one hop, streams both ways       ▲ token and link again
+//!  peers: GET /paddock-cluster/node of each, every second ─► view: who answers, who has room
+//!  owners: whose a session is, a table that all nodes share; placement: who gets a new one
+//! ```
+//!
+//! There is nothing of this on a single machine: without `cluster.peers` no [`Cluster`] is made, no listener
+//! is opened, and a call has one comparison with `None` more.
+//!
+//! | part | what it does |
+//! |---|---|
+//! | [`placement`] | which node takes a new session; pure |
+//! | [`owners`] | whose a session is: the interface of the table. [`in_ledger`]: the table of a store of many machines |
+//! | [`view`] | the other nodes as they answer; pure. `peers` asks them |
+//! | [`concern`] | which session a tool call is about; pure |
+//! | [`hop`] | the header of a request that is passed on, and its proof |
+//! | [`keys`], [`tls`], [`wire`] | keys from `cluster.key`, TLS by them, connections that stay open |
+//! | [`pass`] | a request on its way to another node, and the answer back |
+//! | [`ids`] | ids that say which node made them: executions, MCP sessions |
+//!
+//! # What holds
+//!
+//! * A request is passed on once. A node that receives one for a session that it does not own refuses it
+//!   ([`ClusterFault::NotHere`]): the first node learned an old owner, and the client tries again. A call
+//!   within an MCP session may go two ways: to the node of the MCP session, and from there, as a call of its
+//!   own, to the owner of the session that it names.
+//! * The owner checks everything again: token, limits, arguments, links. A node vouches for nothing but the
+//!   address of the client, and for its own local user.
+//! * A request that was begun at another node is never sent twice: nobody knows what it did there.
+//!
+//! # What all nodes must have in common
+//!
+//! `cluster.key`, the tokens, `http.public_url` (the address of what stands before all of them), and the
+//! limits that tools check. Links open at any node: they are signed with `files.secret` if it is set, else
+//! with a key derived from `cluster.key`; links to ports and the sessions of MCP clients use derived keys
+//! too.
+
+pub mod concern;
+pub mod hop;
+pub mod ids;
+pub mod in_ledger;
+pub mod keys;
+pub mod owners;
+pub mod pass;
+mod peers;
+#[cfg(feature = "conformance-fixtures")]
+pub mod table;
+pub mod tls;
+pub mod view;
+pub mod wire;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use self::concern::Access;
+use self::hop::HopCheck;
+use self::ids::NodeTag;
+use self::keys::ClusterKeys;
+use self::owners::{Node, Owners, OwnersError, Ownership, SessionKey};
+use self::placement::NodeLoad;
+use self::tls::ClusterTls;
+use self::view::{NodeReport, View};
+use self::wire::PeerClient;
+use crate::config::ClusterSettings;
+use crate::metrics::Metrics;
+
+pub(crate) use self::peers::NODE;
+pub use paddock_cluster::placement;
+
+/// How long another node's ownership is believed without asking the table again. An owner that has changed
+/// since refuses the call, and the entry goes.
+const BELIEVED: Duration = Duration::from_secs(5);
+/// Sessions of other nodes whose owner is remembered: some 200 bytes each.
+const REMEMBERED: usize = 50_000;
+
+/// How this node stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OwnLoad {
+    /// Sessions with a container.
+    pub sessions: usize,
+    /// How many there may be.
+    pub max: usize,
+    /// Whether a new session would be served.
+    pub ready: bool,
+}
+
+/// A node to which a request is to go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// Its name.
+    pub name: String,
+    /// `host:port`.
+    pub address: String,
+}
+
+/// Where a request is to be served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Location {
+    /// At this node.
+    Here,
+    /// At another.
+    At(Target),
+}
+
+/// How a request came to this node, and what it may still do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Came {
+    /// From a client: a new session goes where it fits best.
+    Directly,
+    /// From a client whose new session is best made here, such as that of an MCP session of this node.
+    ToStay,
+    /// From another node, which has chosen this one: it is served here or refused.
+    ByHop,
+}
+
+/// Why a request is served by no node.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ClusterFault {
+    /// The table of owners.
+    #[error(transparent)]
+    Owners(#[from] OwnersError),
+    /// The owner does not answer.
+    #[error(
+        "node {0} has this session and does not answer; if it stays away, another node takes the session \
+         over: try again"
+    )]
+    Unreachable(String),
+    /// The owner cannot be reached, or its connection broke before an answer.
+    #[error(
+        "node {0} has this session, and the connection to it broke before it answered; whether the call did \
+         anything is not known"
+    )]
+    Broken(String),
+    /// The node was asked by hop, and is not the owner.
+    #[error("this node does not have the session (any more): {0} has it; try again")]
+    NotHere(String),
+    /// No node takes a new session.
+    #[error("no node takes a new session: all of them drain or are not ready; try again later")]
+    NoNode,
+}
+
+/// What one node has of its cluster.
+pub struct Cluster {
+    /// `cluster.name`.
+    name: String,
+    tag: NodeTag,
+    keys: ClusterKeys,
+    tls: ClusterTls,
+    check: HopCheck,
+    owners: Arc<dyn Owners>,
+    peers: Vec<String>,
+    client: PeerClient,
+    view: RwLock<View>,
+    instance: String,
+    load: OnceLock<Box<dyn Fn() -> OwnLoad + Send + Sync>>,
+    draining: AtomicBool,
+    believed: Mutex<HashMap<SessionKey, (Node, Instant)>>,
+    metrics: Metrics,
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Cluster({})", self.name)
+    }
+}
+
+impl Cluster {
+    /// A node of a cluster, which knows nobody yet.
+    ///
+    /// # Errors
+    /// TLS cannot be set up.
+    pub fn new(
+        settings: &ClusterSettings,
+        owners: Arc<dyn Owners>,
+        metrics: Metrics,
+    ) -> Result<Self, tokio_rustls::rustls::Error> {
+        let keys = ClusterKeys::derive(settings.key.expose().as_bytes());
+        let tls = ClusterTls::new(&keys)?;
+        let instance = crate::id::random_hex::<8>();
+        Ok(Self {
+            name: settings.name.clone(),
+            tag: NodeTag::of(&settings.name),
+            check: HopCheck::new(&settings.name),
+            client: wire::client(tls.clone()),
+            keys,
+            tls,
+            owners,
+            peers: settings.peers.clone(),
+            view: RwLock::new(View::new(&settings.name, &instance, peers::lost_after(peers::EVERY))),
+            instance,
+            load: OnceLock::new(),
+            draining: AtomicBool::new(false),
+            believed: Mutex::default(),
+            metrics,
+        })
+    }
+
+    /// The name of this node.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its tag, in the ids that it makes.
+    pub fn tag(&self) -> NodeTag {
+        self.tag
+    }
+
+    /// The keys that all nodes have.
+    pub fn keys(&self) -> &ClusterKeys {
+        &self.keys
+    }
+
+    /// TLS of the listener for peers.
+    pub fn tls(&self) -> &ClusterTls {
+        &self.tls
+    }
+
+    /// Takes the header of a hop from a request of a peer, and checks it; `now` is in milliseconds since
+    /// 1970.
+    ///
+    /// # Errors
+    /// The request is not to be served.
+    pub fn take_hop(
+        &self,
+        of: (&http::Method, &http::Uri),
+        headers: &mut http::HeaderMap,
+        now: u64,
+    ) -> Result<hop::Hop, hop::HopError> {
+        let taken = self.check.take(&self.keys, of, headers, now);
+        self.metrics.cluster_received(taken.as_ref().map_or_else(|refused| refused.as_str(), |_| "served"));
+        taken
+    }
+
+    /// Somebody connected to the listener for peers who is none.
+    pub fn refused_peer(&self, reason: &'static str) {
+        self.metrics.cluster_received(reason);
+    }
+
+    /// Says how the load of this node is found out. Until then it takes nothing.
+    pub fn introduce(&self, load: impl Fn() -> OwnLoad + Send + Sync + 'static) {
+        let _ = self.load.set(Box::new(load));
+    }
+
+    fn load(&self) -> OwnLoad {
+        self.load.get().map(|load| load()).unwrap_or_default()
+    }
+
+    /// What this node says of itself.
+    pub fn report(&self) -> NodeReport {
+        let load = self.load();
+        NodeReport {
+            name: self.name.clone(),
+            instance: self.instance.clone(),
+            version: crate::build::VERSION.to_owned(),
+            sessions: load.sessions as u64,
+            free: u32::try_from(load.max.saturating_sub(load.sessions)).unwrap_or(u32::MAX),
+            owned: self.owners.owned() as u64,
+            draining: self.is_draining(),
+            ready: load.ready,
+        }
+    }
+
+    /// Whether this node was told to drain.
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+
+    /// From now on this node takes no new sessions, or takes them again.
+    pub fn set_draining(&self, draining: bool) {
+        self.draining.store(draining, Ordering::Relaxed);
+        self.metrics.cluster_draining(draining);
+    }
+
+    /// The sessions that this node owns.
+    ///
+    /// # Errors
+    /// The table of owners does not answer.
+    pub async fn owned(&self) -> Result<Vec<SessionKey>, ClusterFault> {
+        Ok(self.owners.all_owned().await?)
+    }
+
+    /// Gives a session that nobody uses to the other node where it fits best; returns its name.
+    ///
+    /// # Errors
+    /// No other node takes it, or the table of owners does not answer: the session stays here.
+    pub async fn give_away(&self, key: &SessionKey) -> Result<String, ClusterFault> {
+        let own = NodeLoad { name: self.name.clone(), free: 0, takes_new: false };
+        let loads = self.view().loads(own, Instant::now());
+        let to = placement::place(key.number(), &loads).map(|node| node.name.clone());
+        let to = to.ok_or(ClusterFault::NoNode)?;
+        self.owners.give(key, &to).await?;
+        Ok(to)
+    }
+
+    /// Where a call about this session is served. A session that a call may make gets an owner here.
+    ///
+    /// # Errors
+    /// [`ClusterFault`]: it can be served nowhere now.
+    pub async fn locate(
+        &self,
+        key: &SessionKey,
+        access: Access,
+        came: Came,
+    ) -> Result<Location, ClusterFault> {
+        if came != Came::ByHop
+            && let Some(node) = self.believed(key)
+        {
+            return self.at(key, node, came);
+        }
+        let existing = match self.owners.owner_of(key).await? {
+            Ownership::Of(node) => return self.at(key, node, came),
+            Ownership::Unknown if access == Access::Existing => return Ok(Location::Here),
+            Ownership::Nobody | Ownership::Unknown => key,
+        };
+        if came != Came::ByHop {
+            let place = self.place(existing, came == Came::ToStay)?;
+            if place != self.name {
+                return self.at(key, Node { name: place, address: None }, came);
+            }
+        }
+        let node = self.owners.claim(key).await?;
+        self.at(key, node, came)
+    }
+
+    /// The name of the node that takes a session without an owner.
+    fn place(&self, key: &SessionKey, to_stay: bool) -> Result<String, ClusterFault> {
+        let report = self.report();
+        let takes_new = report.ready && !report.draining;
+        if to_stay && takes_new && report.free > 0 {
+            return Ok(self.name.clone());
+        }
+        let own = NodeLoad { name: self.name.clone(), free: report.free, takes_new };
+        let loads = self.view().loads(own, Instant::now());
+        placement::place(key.number(), &loads).map(|node| node.name.clone()).ok_or(ClusterFault::NoNode)
+    }
+
+    /// The way to the node that has a session.
+    fn at(&self, key: &SessionKey, node: Node, came: Came) -> Result<Location, ClusterFault> {
+        if node.name == self.name {
+            return Ok(Location::Here);
+        }
+        if came == Came::ByHop {
+            return Err(ClusterFault::NotHere(node.name));
+        }
+        let target = self.target(&node)?;
+        let mut believed = self.lock_believed();
+        if believed.len() >= REMEMBERED {
+            believed.clear();
+        }
+        believed.entry(key.clone()).or_insert_with(|| (node, Instant::now()));
+        Ok(Location::At(target))
+    }
+
+    fn target(&self, node: &Node) -> Result<Target, ClusterFault> {
+        let seen = self.view().address(&node.name, Instant::now()).map(|address| address.to_string());
+        let address = seen.or_else(|| node.address.clone());
+        let address = address.ok_or_else(|| ClusterFault::Unreachable(node.name.clone()))?;
+        Ok(Target { name: node.name.clone(), address })
+    }
+
+    /// Where the node is that made an id with this tag; `None` if no node that is known here made it.
+    ///
+    /// # Errors
+    /// That node does not answer.
+    pub fn locate_tag(&self, tag: NodeTag) -> Result<Option<Location>, ClusterFault> {
+        if tag == self.tag {
+            return Ok(Some(Location::Here));
+        }
+        let Some(name) = self.view().name_of(tag).map(str::to_owned) else { return Ok(None) };
+        self.target(&Node { name, address: None }).map(|target| Some(Location::At(target)))
+    }
+
+    /// The owner that is believed without asking.
+    fn believed(&self, key: &SessionKey) -> Option<Node> {
+        let mut believed = self.lock_believed();
+        let (node, since) = believed.get(key)?;
+        if since.elapsed() < BELIEVED {
+            return Some(node.clone());
+        }
+        believed.remove(key);
+        None
+    }
+
+    /// A node refused a call, or cannot be reached: what was believed of its sessions is not believed any
+    /// more.
+    pub fn doubt(&self, node: &str) {
+        self.lock_believed().retain(|_, (owner, _)| owner.name != node);
+    }
+
+    fn lock_believed(&self) -> MutexGuard<'_, HashMap<SessionKey, (Node, Instant)>> {
+        self.believed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn view(&self) -> std::sync::RwLockReadGuard<'_, View> {
+        self.view.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All nodes as this one sees them, itself first.
+    pub fn nodes(&self) -> Vec<SeenNode> {
+        let (view, now) = (self.view(), Instant::now());
+        let own = SeenNode {
+            report: self.report(),
+            address: None,
+            answers: true,
+            silent: Duration::ZERO,
+            took: None,
+        };
+        let others = view.nodes().map(|node| SeenNode {
+            report: node.report.clone(),
+            address: Some(node.address),
+            answers: view.answers(node, now),
+            silent: now.saturating_duration_since(node.seen),
+            took: Some(node.took),
+        });
+        std::iter::once(own).chain(others).collect()
+    }
+}
+
+/// A node as another sees it.
+#[derive(Debug, Clone)]
+pub struct SeenNode {
+    /// What it said last.
+    pub report: NodeReport,
+    /// Where it answers; `None` for the node itself.
+    pub address: Option<SocketAddr>,
+    /// Whether it is not lost.
+    pub answers: bool,
+    /// How long ago it answered.
+    pub silent: Duration,
+    /// How long its last answer took; `None` for the node itself.
+    pub took: Option<Duration>,
+}
+
+impl SeenNode {
+    /// In one word: `lost`, `draining`, `unready` or `up`.
+    #[must_use]
+    pub fn state(&self) -> &'static str {
+        match (self.answers, self.report.draining, self.report.ready) {
+            (false, ..) => "lost",
+            (true, true, _) => "draining",
+            (true, false, false) => "unready",
+            (true, false, true) => "up",
+        }
+    }
+}
+
+/// The time for the header of a hop: milliseconds since 1970.
+pub(crate) fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

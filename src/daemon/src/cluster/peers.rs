@@ -1,0 +1,146 @@
+//! Asks the peers how they are, every second: the driver of [`super::view`].
+//!
+//! `cluster.peers` is resolved again in every round, so that a node that joins or moves is found within one.
+//! A peer that does not answer is no fault of the caller's: nothing here may ever hold up a call.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use http::Request;
+use http_body_util::{BodyExt, Limited};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use super::Cluster;
+use super::view::{Heard, NodeReport};
+use super::wire::nothing;
+
+/// The path at which a node says how it is.
+pub(crate) const NODE: &str = "/paddock-cluster/node";
+
+/// How often each peer is asked; of many peers each less often, so that a node asks [`A_SECOND`] of them.
+pub(super) const EVERY: Duration = Duration::from_secs(1);
+const A_SECOND: u32 = 50;
+
+/// How long a peer, or the resolver, may take to answer.
+const ANSWER: Duration = Duration::from_secs(1);
+
+/// Peers that are asked at one time.
+const AT_ONCE: usize = 32;
+
+/// Bytes of an answer.
+const REPORT: usize = 4096;
+
+/// A node is lost when it has not answered for three rounds.
+pub(super) fn lost_after(every: Duration) -> Duration {
+    3 * every + ANSWER
+}
+
+fn every(peers: usize) -> Duration {
+    EVERY.max(EVERY * u32::try_from(peers).unwrap_or(u32::MAX) / A_SECOND)
+}
+
+impl Cluster {
+    /// Asks all peers until `stop`.
+    pub(crate) async fn watch(self: Arc<Self>, stop: CancellationToken) {
+        let mut told = BTreeSet::new();
+        let mut before = Instant::now();
+        loop {
+            let asked = self.ask_all(&mut told).await;
+            let now = Instant::now();
+            let every = every(asked);
+            let lost = {
+                let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
+                view.set_lost_after(lost_after(every));
+                view.pass(before, now)
+            };
+            before = now;
+            for node in lost {
+                warn!(node, "a node of the cluster does not answer any more");
+                self.doubt(&node);
+            }
+            self.count();
+            tokio::select! {
+                () = tokio::time::sleep(every) => {}
+                () = stop.cancelled() => return,
+            }
+        }
+    }
+
+    /// One round; returns how many addresses were asked. `told` has the faults that the log knows.
+    pub(crate) async fn ask_all(&self, told: &mut BTreeSet<String>) -> usize {
+        let mut addresses = BTreeSet::new();
+        let mut faults = BTreeSet::new();
+        for peer in &self.peers {
+            match tokio::time::timeout(ANSWER, tokio::net::lookup_host(peer)).await {
+                Ok(Ok(found)) => addresses.extend(found),
+                Ok(Err(error)) => {
+                    faults.insert(format!("cluster.peers: {peer} cannot be resolved: {error}"));
+                }
+                Err(_) => {
+                    faults.insert(format!("cluster.peers: {peer} was not resolved within 1 s"));
+                }
+            }
+        }
+        let asked = addresses.len();
+        let answers = futures_util::stream::iter(addresses).map(|address| async move {
+            let begun = Instant::now();
+            let report = tokio::time::timeout(ANSWER, self.ask(address)).await;
+            (address, report.unwrap_or_else(|_| Err("no answer within 1 s".to_owned())), begun.elapsed())
+        });
+        let mut answers = std::pin::pin!(answers.buffer_unordered(AT_ONCE));
+        while let Some((address, report, took)) = answers.next().await {
+            let report = match report {
+                Ok(report) => report,
+                Err(error) => {
+                    debug!(%address, error, "a peer does not answer");
+                    continue;
+                }
+            };
+            let name = report.name.clone();
+            let heard = {
+                let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
+                view.heard(report, address, took, Instant::now())
+            };
+            match heard {
+                Heard::New => info!(node = name, %address, "a node of the cluster answers"),
+                Heard::NameTaken => {
+                    faults.insert(format!(
+                        "two nodes are called {name}, one of them at {address}: each needs a cluster.name \
+                         of its own"
+                    ));
+                }
+                Heard::Known | Heard::Myself => {}
+            }
+        }
+        for fault in faults.difference(told) {
+            warn!("{fault}");
+        }
+        *told = faults;
+        asked
+    }
+
+    /// How the node at this address is.
+    async fn ask(&self, address: SocketAddr) -> Result<NodeReport, String> {
+        let request = Request::get(format!("http://{address}{NODE}")).body(nothing());
+        let request = request.map_err(|error| error.to_string())?;
+        let answer = self.client.request(request).await.map_err(|error| super::pass::cause(&error))?;
+        if !answer.status().is_success() {
+            return Err(format!("it answers {}", answer.status()));
+        }
+        let body =
+            Limited::new(answer.into_body(), REPORT).collect().await.map_err(|error| error.to_string())?;
+        serde_json::from_slice(&body.to_bytes()).map_err(|error| error.to_string())
+    }
+
+    /// Brings the gauges up to date.
+    fn count(&self) {
+        let nodes = self.nodes();
+        let count = |state| (state, nodes.iter().filter(|node| node.state() == state).count());
+        self.metrics.cluster_nodes(["up", "draining", "unready", "lost"].map(count));
+        self.metrics.cluster_owned(self.owners.owned());
+    }
+}

@@ -1,0 +1,215 @@
+//! Tenants side by side: how much each container weighs, and that a flood of every kind takes nothing of what
+//! another tenant may have. Facts only, no times: those are the benchmark's.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::support::{Daemon, PATIENCE, Request, Setup, Store, within};
+use crate::tenants::{add, call, daemon, document, metrics, python};
+
+const SLEEP: &str = "import time; time.sleep(300)";
+
+/// What the engine was told of a container: its CPU shares, 0 for the default, and its other bounds.
+fn bounds(id: &str) -> (u64, String) {
+    let format = "{{.HostConfig.CpuShares}} {{.HostConfig.Memory}} {{.HostConfig.MemorySwap}} \
+                  {{.HostConfig.NanoCpus}} {{.HostConfig.PidsLimit}}";
+    let inspected =
+        Command::new("docker").args(["inspect", "--format", format, id]).output().expect("docker");
+    let text = String::from_utf8(inspected.stdout).expect("text");
+    let (shares, others) = text.trim().split_once(' ').unwrap_or(("0", ""));
+    (shares.parse().expect("a number"), others.to_owned())
+}
+
+/// How many containers have which CPU shares.
+async fn weights(d: &Daemon) -> BTreeMap<u64, usize> {
+    let mut all = BTreeMap::new();
+    for container in d.view().await.containers().await {
+        *all.entry(bounds(container.id.as_str()).0).or_default() += 1;
+    }
+    all
+}
+
+async fn come_to(d: &Daemon, what: &str, has: impl Fn(&BTreeMap<u64, usize>) -> bool) {
+    within(PATIENCE, what, async {
+        loop {
+            let now = weights(d).await;
+            if has(&now) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    })
+    .await;
+}
+
+/// Waits until a tenant uses so many of this kind.
+async fn uses(d: &Daemon, tenant: &str, kind: &str, count: usize) {
+    let line = format!(r#"paddock_tenant_in_use{{kind="{kind}",tenant="{tenant}"}} {count}"#);
+    within(PATIENCE, &line, async {
+        while !metrics(d).await.lines().any(|one| one == line) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+}
+
+async fn close(d: &Daemon, token: &str, session: &str) {
+    let arguments = json!({ "session_id": session, "delete_files": true });
+    call(d, token, "close_session", arguments).send().await.expect(200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_busy_containers_of_a_tenant_weigh_together_what_the_one_of_another_does() {
+    let store = Store::new();
+    let (many, one) = (add(&store, &["many"]), add(&store, &["one"]));
+    let setup: Setup = daemon().store(&store).set("pool.idle", 0).set("sessions.max", 8);
+    let d = setup.start().await;
+    let mut running = JoinSet::new();
+    running.spawn(python(&d, &one, "s", SLEEP).try_send());
+    for n in 0..4 {
+        running.spawn(python(&d, &many, &format!("m{n}"), SLEEP).try_send());
+    }
+    uses(&d, "many", "runs", 4).await;
+    uses(&d, "one", "runs", 1).await;
+    come_to(&d, "four light containers", |now| *now == BTreeMap::from([(0, 1), (256, 4)])).await;
+    // Nothing else of them has changed.
+    let all = d.view().await.containers().await;
+    let others: Vec<_> = all.iter().map(|container| bounds(container.id.as_str()).1).collect();
+    assert!(others.len() == 5 && others.iter().all(|other| *other == others[0]), "{others:?}");
+    assert!(!others[0].starts_with('0'), "{others:?}");
+    // The last one has the whole part of its tenant again.
+    for n in 1..4 {
+        close(&d, &many, &format!("m{n}")).await;
+    }
+    come_to(&d, "a container that is whole again", |now| *now == BTreeMap::from([(0, 1), (1024, 1)])).await;
+    running.abort_all();
+    d.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_containers_of_a_tenant_that_is_alone_are_left_as_they_are() {
+    let d = Daemon::with().set("pool.idle", 0).start().await;
+    let mut running = JoinSet::new();
+    for n in 0..2 {
+        let arguments = json!({ "language": "python", "code": SLEEP, "conversationId": format!("m{n}") });
+        running.spawn(call(&d, crate::support::TOKEN, "run_code", arguments).try_send());
+    }
+    let two = async || d.view().await.containers().await.len() == 2;
+    within(PATIENCE, "two containers", async {
+        while !two().await {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+    // The looks of more than a second.
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    assert_eq!(weights(&d).await, BTreeMap::from([(0, 2)]));
+    running.abort_all();
+    d.stop().await;
+}
+
+/// What a caller of the flood sends, again and again.
+fn flood(addr: SocketAddr, token: &str, n: usize) -> Request {
+    let post = |document: Value| {
+        Request::new(addr, "POST", "/mcp").header("accept", "application/json").bearer(token).json(&document)
+    };
+    let tool = |name: &str, arguments: Value| {
+        let params = json!({ "name": name, "arguments": arguments });
+        post(json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params }))
+    };
+    let code = "import time; time.sleep(0.2); open('f', 'w').write('x' * 100_000)";
+    let session = format!("f{}", n % 12);
+    match n % 8 {
+        0..3 => tool("run_code", json!({ "language": "python", "code": code, "conversationId": session })),
+        3 => tool("run_code", json!({ "language": "python", "code": code })),
+        4 => tool("execute_code_async", json!({ "command": "timeout 2 yes", "session_id": session })),
+        5 => Request::new(addr, "PUT", &format!("/sessions/{session}/files/large"))
+            .bearer(token)
+            .body(vec![b'x'; 2_000_000]),
+        6 => post(json!({ "jsonrpc": "2.0", "id": 1, "method": "no/such" })),
+        _ => Request::new(addr, "GET", "/status").bearer("no-token"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_of_every_kind_takes_nothing_of_what_another_tenant_may_have() {
+    let store = Store::new();
+    let of_all = ["--limit", "sessions=2", "--limit", "runs=2", "--limit", "executions=2"];
+    let quiet = add(&store, &[&["quiet", "--limit", "stored_bytes=1MiB"], &of_all[..]].concat());
+    let other = add(&store, &["flood"]);
+    let setup: Setup = daemon().store(&store).set("pool.idle", 1).set("sessions.max", 5).set("exec.max", 4);
+    let d = setup.set("pool.queue", 24).set("store.max_files", 40_000).start().await;
+    let (mut callers, over) = (JoinSet::new(), CancellationToken::new());
+    for n in 0..48 {
+        let (addr, token, over) = (d.addr, other.clone(), over.clone());
+        callers.spawn(async move {
+            let mut answered = 0_u32;
+            while !over.is_cancelled() {
+                answered += u32::from(flood(addr, &token, n).try_send().await.is_some());
+                // It is made on the same processors as what is tested.
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            answered
+        });
+    }
+    uses(&d, "flood", "sessions", 4).await;
+    uses(&d, "flood", "executions", 3).await;
+
+    // Both sessions, with a run in each at the same time.
+    let mut running = JoinSet::new();
+    for session in ["q1", "q2"] {
+        running.spawn(python(&d, &quiet, session, SLEEP).try_send());
+    }
+    uses(&d, "quiet", "runs", 2).await;
+    uses(&d, "quiet", "sessions", 2).await;
+    for session in ["q1", "q2"] {
+        close(&d, &quiet, session).await;
+    }
+    running.abort_all();
+    // Both executions.
+    for session in ["q1", "q2"] {
+        let arguments = json!({ "command": "sleep 300", "session_id": session });
+        let begun = document(&call(&d, &quiet, "execute_code_async", arguments).send().await.expect(200));
+        assert!(begun["execution_id"].is_string(), "{begun}");
+    }
+    uses(&d, "quiet", "executions", 2).await;
+    for session in ["q1", "q2"] {
+        close(&d, &quiet, session).await;
+    }
+    // All of its bytes, to the last one that fits.
+    let put = |name: &str| {
+        let path = format!("/sessions/kept/files/{name}");
+        Request::new(d.addr, "PUT", &path).bearer(&quiet).body(vec![b'q'; 300_000])
+    };
+    for name in ["a", "b", "c"] {
+        let answer = put(name).send().await;
+        assert!(matches!(answer.status, 200 | 201), "{}", answer.text());
+    }
+    let full = put("d").send().await.expect(507).json();
+    assert_eq!(full["limit"]["name"], "stored_bytes", "{full}");
+    for name in ["a", "b", "c"] {
+        let path = format!("/sessions/kept/files/{name}");
+        let read = Request::new(d.addr, "GET", &path).bearer(&quiet).send().await.expect(200);
+        assert_eq!(read.text().len(), 300_000);
+    }
+    let text = metrics(&d).await;
+    over.cancel();
+    let mut answered = 0;
+    while let Some(ended) = within(PATIENCE, "an end of the flood", callers.join_next()).await {
+        answered += ended.expect("a caller");
+    }
+    eprintln!("{answered} requests of the flood were answered meanwhile");
+    // Nothing of the quiet tenant was refused but what its own limit refuses.
+    for line in text.lines().filter(|line| line.contains(r#"tenant="quiet""#)) {
+        let is_refusal = line.starts_with("paddock_tenant_limits_hit_total") || line.contains("refused");
+        let expected = line.contains("stored_bytes") || line.ends_with(" 0");
+        assert!(!is_refusal || expected, "{line}");
+    }
+    d.stop().await;
+}
