@@ -151,11 +151,7 @@ impl Node {
     pub(crate) fn on(&mut self, input: Input, now: Duration, tick: u64) -> Vec<Action> {
         (self.now, self.tick) = (now, tick);
         match input {
-            Input::Start => {
-                self.join();
-                let first = Duration::from_micros(self.chance.between(1_000_000, 6_000_000));
-                self.after(first, Input::Sweep);
-            }
+            Input::Start => self.join(),
             Input::Tick if !self.left => self.renew(),
             Input::Watch if !self.lease.may_acknowledge(now) && !self.rules.is(Mutation::ContainersLeft) => {
                 self.drop_all();

@@ -61,6 +61,8 @@ pub(crate) struct Plan {
     pub(crate) drift: Vec<i64>,
     /// Ending containers always takes as long as it may.
     pub(crate) slow_ending: bool,
+    /// Whether nodes look for garbage: they do so every few seconds here, and every hour in the daemon.
+    pub(crate) sweeps: bool,
     /// How many contents there are: few, so that they repeat.
     pub(crate) contents: u64,
     /// The longest time between two calls of a session.
@@ -92,6 +94,7 @@ impl Plan {
             faults,
             drift: (0..=nodes).map(|_| [-10_000, -100, 0, 100, 10_000][chance.index(5)]).collect(),
             slow_ending: chance.index(2) == 0,
+            sweeps: true,
             contents: [3, 1_000_000][chance.index(2)],
             think: [SECOND / 5, 2 * SECOND][chance.index(2)],
             faults_end: FAULTS_END,
@@ -108,6 +111,7 @@ impl Plan {
             faults: Vec::new(),
             drift: vec![0; nodes + 1],
             slow_ending: false,
+            sweeps: false,
             contents: 1_000_000_000,
             think,
             faults_end: SECOND,

@@ -22,6 +22,7 @@ impl World {
             let clock = drifted(self.now, self.plan.drift[self.plan.nodes]);
             let clock = (clock + 1_000_000_000).saturating_add_signed(self.clock_set);
             let (reply, change) = self.database.execute(from.0, statement, clock, &self.rules);
+            self.trace(|| format!("database: node {} {statement:?}: {reply:?}", from.0));
             if let Some(change) = change {
                 self.changed(from.0, change);
             }

@@ -97,6 +97,8 @@ pub(crate) struct World {
     pub(super) summary: Summary,
     /// What the database's clock shows beyond true time.
     pub(super) clock_set: i64,
+    /// Whether what happens is printed.
+    traced: bool,
 }
 
 impl World {
@@ -131,6 +133,7 @@ impl World {
             checker: Checker::new(plan.sessions, plan.clocks_are_good()),
             summary: Summary::default(),
             clock_set: 0,
+            traced: false,
             chance,
             plan,
         };
@@ -150,6 +153,18 @@ impl World {
         for client in 0..self.clients.len() {
             let at = self.chance.between(0, 2_000_000);
             self.push(at, Event::Client { client, event: ClientEvent::Next });
+        }
+    }
+
+    /// Prints what happens, for a reader who wants to know why a seed breaks.
+    pub(crate) fn traced(mut self) -> World {
+        self.traced = true;
+        self
+    }
+
+    pub(super) fn trace(&self, what: impl FnOnce() -> String) {
+        if self.traced {
+            eprintln!("{:>10.6} {}", Duration::from_micros(self.now).as_secs_f64(), what());
         }
     }
 
@@ -196,8 +211,14 @@ impl World {
             Event::Database { from, rpc, statement } => self.at_database(from, rpc, &statement),
             Event::Objects { from, rpc, request } => self.at_objects(from, rpc, &request),
             Event::Client { client, event } => self.client(client, event),
-            Event::Begins(fault) => self.begins(fault.kind),
-            Event::Ends(fault) => self.ends(fault.kind),
+            Event::Begins(fault) => {
+                self.trace(|| format!("begins {:?}", fault.kind));
+                self.begins(fault.kind);
+            }
+            Event::Ends(fault) => {
+                self.trace(|| format!("ends {:?}", fault.kind));
+                self.ends(fault.kind);
+            }
         }
     }
 
@@ -208,7 +229,7 @@ impl World {
     }
 
     pub(super) fn start_node(&mut self, node: usize) {
-        let slow_ending = self.plan.slow_ending;
+        let (slow_ending, sweeps) = (self.plan.slow_ending, self.plan.sweeps);
         let chance = self.chance.fork();
         let machine = &mut self.machines[node];
         machine.start += 1;
@@ -216,6 +237,10 @@ impl World {
         machine.node = Some(Node::new(node, self.rules, slow_ending, chance));
         let start = machine.start;
         self.input(node, start, Input::Start);
+        if sweeps {
+            let first = self.now + self.chance.between(1_000_000, 6_000_000);
+            self.push(first, Event::Node { node, start, input: Input::Sweep });
+        }
     }
 
     pub(super) fn stop_node(&mut self, node: usize) {
@@ -254,10 +279,11 @@ impl World {
             Action::After(time, input) => {
                 let time = u64::try_from(time.as_micros()).expect("minutes");
                 // A little later than the machine's clock says, never earlier.
-                let at = self.now + drifted(time, -drift) + 2;
+                let at = self.now + until_shown(time, drift) + 2;
                 self.push(at, Event::Node { node, start, input });
             }
             Action::Note(note) => {
+                self.trace(|| format!("node {node} {note:?}"));
                 let excused: Vec<bool> =
                     self.machines.iter().map(|machine| self.is_excused(machine)).collect();
                 self.checker.note(node, note, &self.database, &self.objects, &excused);
@@ -289,6 +315,12 @@ impl World {
     pub(super) fn reply(&mut self, (node, start): (usize, u32), rpc: u64, reply: Reply, delay: Micros) {
         self.push(self.now + delay, Event::Node { node, start, input: Input::Reply(rpc, reply) });
     }
+}
+
+/// How long it takes until a clock that is fast by so many parts in a million has gone on by this time.
+fn until_shown(time: Micros, parts: i64) -> Micros {
+    let shown_in_a_second = i128::from(1_000_000 + parts);
+    u64::try_from(i128::from(time) * 1_000_000 / shown_in_a_second).expect("clocks go forward")
 }
 
 /// What a clock that is fast by so many parts in a million shows of this time.
