@@ -375,35 +375,40 @@ async fn hand_over(cluster: Arc<Cluster>, services: Arc<Services>) {
     }
 }
 
-/// Gives every session away that no call is in; returns how many stay. A session is given while no call can
-/// be in it, and loses its containers afterwards.
+/// Gives every session away that no call is in; returns how many stay. Its containers end first, so that it
+/// never runs at two nodes, and no call can be in it while it is given.
 async fn hand_over_once(cluster: &Cluster, sessions: &Sessions) -> Result<usize, ClusterFault> {
     let mut stay = 0;
     for key in cluster.owned().await? {
         if !cluster.is_draining() {
             return Ok(1); // no more is given
         }
-        let Ok(turn) = sessions.try_enter(&key.tenant, &key.session, TurnKind::Whole).await else {
-            stay += 1;
-            continue;
-        };
-        let given = cluster.give_away(&key).await;
-        drop(turn);
-        match given {
-            Ok(to) => {
-                info!(session_id = %key.session, to, "a session was handed over");
-                // Its files are the other node's, so there is nothing left to save here.
-                if let Err(error) = sessions.close(&key.tenant, &key.session, false).await {
-                    debug!(%error, session_id = %key.session, "a session that was handed over is not closed");
-                }
-            }
-            Err(fault) => {
+        match hand_over_one(cluster, sessions, &key).await {
+            Some(Ok(to)) => info!(session_id = %key.session, to, "a session was handed over"),
+            Some(Err(fault)) => {
                 warn!(%fault, session_id = %key.session, "a session cannot be handed over now");
                 stay += 1;
             }
+            None => stay += 1,
         }
     }
     Ok(stay)
+}
+
+/// Gives one session away; `None` if it is in use.
+async fn hand_over_one(
+    cluster: &Cluster,
+    sessions: &Sessions,
+    key: &SessionKey,
+) -> Option<Result<String, ClusterFault>> {
+    let alone = || sessions.try_enter(&key.tenant, &key.session, TurnKind::Whole);
+    drop(alone().await.ok()?);
+    if let Err(error) = sessions.close(&key.tenant, &key.session, false).await {
+        debug!(%error, session_id = %key.session, "the containers of a session stay");
+        return None;
+    }
+    let _turn = alone().await.ok()?;
+    Some(cluster.give_away(key).await)
 }
 
 /// How a request came to this node.
