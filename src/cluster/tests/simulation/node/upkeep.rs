@@ -96,7 +96,11 @@ impl Node {
             self.answer(caller, call.id, Answer::Later);
         }
         self.handing_over.insert(session);
-        if !owned.container {
+        if let Some(then_hand_over) = self.ending.get_mut(&session)
+            && !owned.container
+        {
+            *then_hand_over = Some(owned.grant); // the container of an earlier claim still ends
+        } else if !owned.container {
             self.find_heir(session, owned.grant);
         } else if self.rules.is(Mutation::HandedOverTooEarly) {
             self.end_containers(session, None);
