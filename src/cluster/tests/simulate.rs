@@ -67,7 +67,7 @@ fn no_seed_breaks_an_invariant() {
             eprintln!("{count} seeds in {:.1} s: {sum:#?}", started.elapsed().as_secs_f64());
             if count >= SEEDS {
                 assert!(
-                    sum.takeovers > count && sum.passed > count && sum.deleted > count,
+                    sum.takeovers > count / 2 && sum.passed > count && sum.deleted > count,
                     "it does too little"
                 );
                 assert!(sum.left > count / 10 && sum.unknown > count / 10, "it does too little");
