@@ -17,7 +17,7 @@
 //!   ├────► task         a coding agent's start, up to its first request; its model
 //!   ├────► packages     a list of packages: the first use, and the next ones
 //!   ├────► scrape       runs while a scraper reads the metrics, and while nobody does
-//!   ├────► neighbour    a tenant beside one that floods; flooder: the flood
+//!   ├────► neighbour    a tenant while another one floods the daemon; flooder makes the flood
 //!   ├────► hop          a request at the node that has its session, and by another node
 //!   ├────► mixed        programs as models write them, of many kinds: the headline
 //!   ├────► processor    what a run costs, wherever it is spent; memory: of containers that nobody uses

@@ -47,7 +47,7 @@ impl World {
             Kind::ObjectsAway => self.network.objects_away -= 1,
             Kind::DatabaseSlow(_) => self.network.database_slow = 0,
             Kind::Drain(node) => {
-                // Whoever has drained it kills it if it has not gone by itself.
+                // The operator who drained the node kills it, if it has not ended by itself.
                 self.stop_node(node);
                 self.start_node(node);
             }

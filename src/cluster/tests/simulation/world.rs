@@ -299,7 +299,7 @@ impl World {
         machine.paused || machine.paused_until + 2_000_000 > self.now
     }
 
-    /// A call arrives at a node after this time; one that does not run refuses the connection.
+    /// A call arrives at a node after this time. A node that does not run refuses the connection.
     pub(super) fn call_after(&mut self, delay: Micros, to: usize, caller: Caller, call: Call) {
         if call.hops > 1 {
             self.checker.fail(format!("a call takes {} hops", call.hops));

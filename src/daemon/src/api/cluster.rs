@@ -29,7 +29,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info, warn};
+use tracing::{debug, warn};
 
 use super::accept;
 use super::answer::RequestAccess;
@@ -48,10 +48,9 @@ use crate::cluster::ids::NodeTag;
 use crate::cluster::owners::SessionKey;
 use crate::cluster::pass::{NOT_HERE, TOOK};
 use crate::cluster::wire::{PassedBody, tune};
-use crate::cluster::{Came, Cluster, ClusterFault, Location, NODE, OwnLoad, Target, now_ms};
+use crate::cluster::{Came, Cluster, ClusterFault, Location, NODE, OwnLoad, Target, drain, now_ms};
 use crate::ports::{PortPath, PortTarget};
-use crate::services::Services;
-use crate::session::{SessionId, Sessions, TurnKind};
+use crate::session::SessionId;
 
 /// Connections of peers at one time: each carries one request.
 const CONNECTIONS: usize = 4096;
@@ -62,10 +61,9 @@ const MORE_HEAD: usize = 8 * 1024;
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// The header that names an MCP session.
 const MCP_SESSION: &str = "mcp-session-id";
-/// The code of JSON-RPC for a fault of the cluster, out of those that servers may define.
+/// The error code of JSON-RPC for a fault of the cluster. Servers may give codes from -32099 to -32000 a
+/// meaning of their own.
 const NOT_NOW: i64 = -32000;
-/// How often a draining node looks whether it can hand sessions over.
-const HAND_OVER: Duration = Duration::from_secs(1);
 
 /// The session of a call that names none: chosen before the call, so that it is known who has it.
 #[derive(Debug, Clone)]
@@ -322,7 +320,9 @@ impl Server {
             (&Method::POST, "/drain") => {
                 if !cluster.is_draining() {
                     cluster.set_draining(true);
-                    tokio::spawn(hand_over(cluster.clone(), self.tools.services.clone()));
+                    let services = &self.tools.services;
+                    let (sessions, stopping) = (services.sessions.clone(), services.stopping.clone());
+                    tokio::spawn(drain::hand_over(cluster.clone(), sessions, stopping));
                 }
             }
             (&Method::POST, "/resume") => cluster.set_draining(false),
@@ -355,60 +355,6 @@ pub(super) async fn link_at(
     let came = if brought.get::<PassedOn>().is_some() { Came::ByHop } else { Came::Directly };
     let key = SessionKey::new(&target.owner, target.session.clone());
     cluster.locate(&key, Access::Existing, came).await
-}
-
-/// Hands sessions over for as long as this node drains and has any.
-async fn hand_over(cluster: Arc<Cluster>, services: Arc<Services>) {
-    while cluster.is_draining() {
-        match hand_over_once(&cluster, &services.sessions).await {
-            Ok(0) => {
-                info!("every session was handed over");
-                return;
-            }
-            Ok(_) => {}
-            Err(fault) => warn!(%fault, "sessions cannot be handed over now"),
-        }
-        tokio::select! {
-            () = tokio::time::sleep(HAND_OVER) => {}
-            () = services.stopping.cancelled() => return,
-        }
-    }
-}
-
-/// Gives every session away that no call is in; returns how many stay. Its containers end first, so that it
-/// never runs at two nodes, and no call can be in it while it is given.
-async fn hand_over_once(cluster: &Cluster, sessions: &Sessions) -> Result<usize, ClusterFault> {
-    let mut stay = 0;
-    for key in cluster.owned().await? {
-        if !cluster.is_draining() {
-            return Ok(1); // no more is given
-        }
-        match hand_over_one(cluster, sessions, &key).await {
-            Some(Ok(to)) => info!(session_id = %key.session, to, "a session was handed over"),
-            Some(Err(fault)) => {
-                warn!(%fault, session_id = %key.session, "a session cannot be handed over now");
-                stay += 1;
-            }
-            None => stay += 1,
-        }
-    }
-    Ok(stay)
-}
-
-/// Gives one session away; `None` if it is in use.
-async fn hand_over_one(
-    cluster: &Cluster,
-    sessions: &Sessions,
-    key: &SessionKey,
-) -> Option<Result<String, ClusterFault>> {
-    let alone = || sessions.try_enter(&key.tenant, &key.session, TurnKind::Whole);
-    drop(alone().await.ok()?);
-    if let Err(error) = sessions.close(&key.tenant, &key.session, false).await {
-        debug!(%error, session_id = %key.session, "the containers of a session stay");
-        return None;
-    }
-    let _turn = alone().await.ok()?;
-    Some(cluster.give_away(key).await)
 }
 
 /// How a request came to this node.
@@ -450,8 +396,8 @@ pub(super) fn strip(headers: &mut HeaderMap) {
     headers.remove(HOP);
 }
 
-/// The name of the called tool and its arguments; `None` for any other message, and for one that is refused
-/// anyway.
+/// The name of the tool that a message calls, and its arguments. `None` for a message that calls no tool, and
+/// for one that will be refused.
 pub(super) fn called(message: &[u8]) -> Option<(String, Option<&RawValue>)> {
     #[derive(Deserialize)]
     struct Message<'a> {

@@ -21,6 +21,7 @@
 //! | [`hop`] | the header of a request that is passed on, and its proof |
 //! | [`keys`], [`tls`], [`wire`] | keys from `cluster.key`, TLS by them, connections that stay open |
 //! | [`pass`] | a request on its way to another node, and the answer back |
+//! | `drain` | gives the sessions of a node that drains to the others |
 //! | [`ids`] | ids that say which node made them: executions, MCP sessions |
 //!
 //! # What holds
@@ -41,6 +42,7 @@
 //! too.
 
 pub mod concern;
+pub(crate) mod drain;
 pub mod hop;
 pub mod ids;
 pub mod in_ledger;

@@ -1,6 +1,6 @@
 //! A request on its way to the node that has its session, and the answer on its way back.
 //!
-//! Bodies stream in both directions, at the pace of whoever is slower; nothing is kept of them. A client that
+//! Bodies stream in both directions, at the pace of the slower side; nothing of them is kept. A client that
 //! goes away takes its request at the other node with it, since the connection between the nodes is closed.
 //! A request that could have reached the other node must never be sent again.
 

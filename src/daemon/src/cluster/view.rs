@@ -112,7 +112,8 @@ impl View {
         if is_new { Heard::New } else { Heard::Known }
     }
 
-    /// Forgets who is silent for too long, and returns the names of those that are lost since `before`.
+    /// Forgets nodes that have been silent for too long, and returns the names of those that were lost since
+    /// `before`.
     pub fn pass(&mut self, before: Instant, now: Instant) -> Vec<String> {
         self.nodes.retain(|_, node| now.duration_since(node.seen) < FORGET);
         let is_lost =
