@@ -1,15 +1,17 @@
 //! Accepts connections, a bounded number at a time. A failure to accept one must never end the loop.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::connections::{ConnectionPermit, ConnectionPermits};
+use super::server::Ending;
 
 /// The pause after a failure: most likely the process is out of descriptors, and other connections end soon.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -62,6 +64,27 @@ where
     };
     until(stop, accepting, &tasks).await;
     tasks
+}
+
+/// Serves the connections of one listener until the end, and those that are left then until they drain. `serve`
+/// gets the token that ends new work, and the one that ends a connection at once.
+pub(super) async fn until_drained<T>(
+    permits: &Arc<ConnectionPermits>,
+    listener: TcpListener,
+    ending: Ending,
+    serve: impl Fn((TcpStream, SocketAddr), ConnectionPermit, CancellationToken, CancellationToken) -> T,
+) where
+    T: Future<Output = ()> + Send + 'static,
+{
+    let (stop, abort) = (&ending.stop, CancellationToken::new());
+    let of_peer = |(_, peer): &(TcpStream, SocketAddr)| Some(peer.ip());
+    let connection = |stream, permit| serve(stream, permit, stop.clone(), abort.clone());
+    let connections = with_permits(permits, stop, || listener.accept(), of_peer, connection).await;
+    drop(listener);
+    if !ending.drained(connections.wait()).await {
+        abort.cancel();
+        connections.wait().await;
+    }
 }
 
 /// The next connection.

@@ -97,21 +97,12 @@ impl Server {
         listener: TcpListener,
         ending: Ending,
     ) {
-        let (stop, abort) = (&ending.stop, CancellationToken::new());
-        let connection = |(stream, peer): (TcpStream, SocketAddr), seat: ConnectionPermit| {
-            let (server, cluster) = (self.clone(), cluster.clone());
-            let (stop, abort) = (stop.clone(), abort.clone());
-            async move { server.peer_connection(&cluster, (stream, peer), seat, &stop, &abort).await }
-        };
         let permits = self.permits(CONNECTIONS, 0);
-        let of_peer = |(_, peer): &(TcpStream, SocketAddr)| Some(peer.ip());
-        let connections =
-            accept::with_permits(&permits, stop, || listener.accept(), of_peer, connection).await;
-        drop(listener);
-        if !ending.drained(connections.wait()).await {
-            abort.cancel();
-            connections.wait().await;
-        }
+        accept::until_drained(&permits, listener, ending, |connection, seat, stop, abort| {
+            let (server, cluster) = (self.clone(), cluster.clone());
+            async move { server.peer_connection(&cluster, connection, seat, &stop, &abort).await }
+        })
+        .await;
     }
 
     async fn peer_connection(

@@ -117,20 +117,12 @@ impl Server {
 
     /// Serves links to ports, and nothing else, until the end.
     pub(crate) async fn serve_ports(self: Arc<Self>, listener: TcpListener, ending: Ending) {
-        let (stop, abort) = (&ending.stop, CancellationToken::new());
-        let connection = |(stream, peer): (TcpStream, SocketAddr), seat: ConnectionPermit| {
-            let (server, stop, abort) = (self.clone(), stop.clone(), abort.clone());
-            async move { server.port_connection((stream, peer), seat, &stop, &abort).await }
-        };
         let permits = self.permits(CONNECTIONS, 0);
-        let of_peer = |(_, peer): &(TcpStream, SocketAddr)| Some(peer.ip());
-        let connections =
-            accept::with_permits(&permits, stop, || listener.accept(), of_peer, connection).await;
-        drop(listener);
-        if !ending.drained(connections.wait()).await {
-            abort.cancel();
-            connections.wait().await;
-        }
+        accept::until_drained(&permits, listener, ending, |connection, seat, stop, abort| {
+            let server = self.clone();
+            async move { server.port_connection(connection, seat, &stop, &abort).await }
+        })
+        .await;
     }
 
     async fn port_connection(

@@ -58,7 +58,6 @@ pub mod wire;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -70,6 +69,7 @@ use self::keys::ClusterKeys;
 use self::owners::{Node, Owners, OwnersError, Ownership, SessionKey};
 use self::placement::NodeLoad;
 use self::tls::ClusterTls;
+pub use self::view::SeenNode;
 use self::view::{NodeReport, View};
 use self::wire::PeerClient;
 use crate::config::ClusterSettings;
@@ -424,34 +424,6 @@ impl Cluster {
             took: Some(node.took),
         });
         std::iter::once(own).chain(others).collect()
-    }
-}
-
-/// A node as another sees it.
-#[derive(Debug, Clone)]
-pub struct SeenNode {
-    /// What it said last.
-    pub report: NodeReport,
-    /// Where it answers; `None` for the node itself.
-    pub address: Option<SocketAddr>,
-    /// Whether it is not lost.
-    pub answers: bool,
-    /// How long ago it answered.
-    pub silent: Duration,
-    /// How long its last answer took; `None` for the node itself.
-    pub took: Option<Duration>,
-}
-
-impl SeenNode {
-    /// In one word: `lost`, `draining`, `unready` or `up`.
-    #[must_use]
-    pub fn state(&self) -> &'static str {
-        match (self.answers, self.report.draining, self.report.ready) {
-            (false, ..) => "lost",
-            (true, true, _) => "draining",
-            (true, false, false) => "unready",
-            (true, false, true) => "up",
-        }
     }
 }
 

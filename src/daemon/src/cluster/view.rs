@@ -157,6 +157,34 @@ impl View {
     }
 }
 
+/// A node as another sees it.
+#[derive(Debug, Clone)]
+pub struct SeenNode {
+    /// What it said last.
+    pub report: NodeReport,
+    /// Where it answers; `None` for the node itself.
+    pub address: Option<SocketAddr>,
+    /// Whether it is not lost.
+    pub answers: bool,
+    /// How long ago it answered.
+    pub silent: Duration,
+    /// How long its last answer took; `None` for the node itself.
+    pub took: Option<Duration>,
+}
+
+impl SeenNode {
+    /// In one word: `lost`, `draining`, `unready` or `up`.
+    #[must_use]
+    pub fn state(&self) -> &'static str {
+        match (self.answers, self.report.draining, self.report.ready) {
+            (false, ..) => "lost",
+            (true, true, _) => "draining",
+            (true, false, false) => "unready",
+            (true, false, true) => "up",
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
