@@ -25,7 +25,7 @@ const KEY: &str = "0123456789abcdef0123456789abcdef";
 const ANSWERS: &str = "a node of the cluster answers";
 
 /// What the nodes of one test have in common.
-struct Common {
+pub(crate) struct Common {
     owners: TempDir,
     /// The loopback addresses of `a`, `b` and `c`.
     addresses: [String; 3],
@@ -51,7 +51,7 @@ impl Common {
     }
 
     /// Notes whose a session of the tests' tenant is.
-    fn give(&self, session: &str, node: &str) {
+    pub(crate) fn give(&self, session: &str, node: &str) {
         std::fs::write(self.row(session), node).expect("a row");
     }
 
@@ -71,7 +71,7 @@ impl Common {
 }
 
 /// Two nodes that know each other.
-async fn two() -> (Common, Daemon, Daemon) {
+pub(crate) async fn two() -> (Common, Daemon, Daemon) {
     let common = Common::new();
     let (a, b) = tokio::join!(common.node("a").start(), common.node("b").start());
     a.log.line(ANSWERS).await;

@@ -66,8 +66,8 @@ where
     tasks
 }
 
-/// Serves the connections of one listener until the end, and those that are left then until they drain. `serve`
-/// gets the token that ends new work, and the one that ends a connection at once.
+/// Serves the connections of one listener until the end, and those that are left then until they drain.
+/// `serve` gets the token that ends new work, and the one that ends a connection at once.
 pub(super) async fn until_drained<T>(
     permits: &Arc<ConnectionPermits>,
     listener: TcpListener,
