@@ -4,7 +4,7 @@ SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .PHONY: help run up down test check deny advisories e2e elsewhere gvisor n8n registries crash fuzz bench \
-	pictures setup images simulate deployments agents image dist clean soak
+	pictures setup images simulate machines deployments agents image dist clean soak
 
 # Packages for the tests: for the engines that they start and their certificates, for their clients, for the servers that
 # programs reach in network namespaces, and for the page a browser, its fonts, and a program that makes its pictures small.
@@ -88,6 +88,12 @@ fuzz: ## fuzz each parser, guided by its branches; FUZZ_SECONDS for each, FUZZ_S
 
 simulate: ## simulate many daemons with faults: PADDOCK_SEEDS worlds, or the one of PADDOCK_SEED; and figures
 	PADDOCK_SEEDS=$${PADDOCK_SEEDS:-10000} cargo test --locked --package paddock-cluster --test simulate -- \
+		--include-ignored --nocapture --test-threads=1
+
+machines: images ## what a run costs the host over 1, 3 and 8 engines, each on a machine of its own (ten minutes)
+	deploy/setup $(FOR_TESTS)
+	tests/shared-store/install
+	PADDOCK_TEST_DAEMON=$$(deploy/build) cargo test --locked --package paddock-daemon --test e2e machines:: -- \
 		--include-ignored --nocapture --test-threads=1
 
 deployments: setup ## whether the files for Swarm and Kubernetes are what those take; needs kubectl

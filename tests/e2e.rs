@@ -97,6 +97,8 @@ mod live;
 mod local_daemon;
 #[path = "e2e/log.rs"]
 mod log;
+#[path = "e2e/machines.rs"]
+mod machines;
 #[path = "e2e/mcp.rs"]
 mod mcp;
 #[path = "e2e/metrics.rs"]

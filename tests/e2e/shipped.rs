@@ -10,6 +10,8 @@ mod compose;
 mod dist;
 #[path = "shipped/image.rs"]
 mod image;
+#[path = "shipped/swarm.rs"]
+mod swarm;
 #[path = "shipped/updates.rs"]
 mod updates;
 

@@ -1,7 +1,7 @@
-"""Swift with its S3 API, all four servers of it, as children of this process: `s3.py FOLDER PORT`.
+"""Swift with its S3 API, all four servers of it, as children of this process: `s3.py FOLDER PORT ADDRESS`.
 
-One copy of everything, on one "device", which is a folder. The proxy listens at PORT; the three servers behind it at
-ports that are free. They die with this process. It must never touch anything outside FOLDER.
+One copy of everything, on one "device", which is a folder. The proxy listens at ADDRESS and PORT, the three servers
+behind it at ports of 127.0.0.1 that are free. They die with this process. It must never touch anything outside FOLDER.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ import time
 KINDS = ["account", "container", "object"]
 PROXY = """
 [DEFAULT]
-bind_ip = 127.0.0.1
+bind_ip = {address}
 bind_port = {port}
 swift_dir = {folder}
 workers = 0
@@ -84,9 +84,9 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def make_bucket(port):
+def make_bucket(address, port):
     """Asks for the bucket by a signed request, until the proxy answers."""
-    host, day = f"127.0.0.1:{port}", datetime.datetime.now(datetime.timezone.utc)
+    host, day = f"{address}:{port}", datetime.datetime.now(datetime.timezone.utc)
     stamp, date = day.strftime("%Y%m%dT%H%M%SZ"), day.strftime("%Y%m%d")
     empty = hashlib.sha256(b"").hexdigest()
     headers = {"host": host, "x-amz-content-sha256": empty, "x-amz-date": stamp}
@@ -115,7 +115,7 @@ def make_bucket(port):
     sys.exit(f"cannot make the bucket: {said}")
 
 
-def main(folder, port):
+def main(folder, port, address):
     import getpass
 
     user = getpass.getuser()
@@ -138,11 +138,12 @@ def main(folder, port):
         with open(f"{folder}/{kind}.conf", "w") as out:
             out.write(BEHIND.format(kind=kind, port=ports[kind], folder=folder, user=user))
     with open(f"{folder}/proxy.conf", "w") as out:
-        out.write(PROXY.format(port=port, folder=folder, user=user))
-    children = [subprocess.Popen([sys.executable, __file__, folder, str(port), kind]) for kind in KINDS + ["proxy"]]
+        out.write(PROXY.format(address=address, port=port, folder=folder, user=user))
+    this = [sys.executable, __file__, folder, str(port), address]
+    children = [subprocess.Popen([*this, kind]) for kind in KINDS + ["proxy"]]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
-        make_bucket(port)
+        make_bucket(address, port)
         print("ready", flush=True)
         os.wait()
     finally:
@@ -151,8 +152,8 @@ def main(folder, port):
 
 
 if __name__ == "__main__":
-    where, at = os.path.abspath(sys.argv[1]), sys.argv[2]
-    if len(sys.argv) > 3:
-        child(where, sys.argv[3])
+    where = os.path.abspath(sys.argv[1])
+    if len(sys.argv) > 4:
+        child(where, sys.argv[4])
     else:
-        main(where, at)
+        main(where, *sys.argv[2:])

@@ -1,5 +1,6 @@
 //! A private engine for a test, which can be killed and started again. It needs root, `dockerd`, `docker` and
-//! `ip`, and uses a bridge of its own: an engine without one would remove that of the first engine.
+//! `ip`, and uses a bridge or a network namespace of its own: without, it would remove the bridge of the
+//! first engine.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,8 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 
 pub(crate) struct PrivateEngine {
     dir: TempDir,
-    bridge: String,
+    /// The bridge that was made for it; `None` if it has a network namespace of its own.
+    bridge: Option<String>,
     /// Additional flags.
     flags: Vec<String>,
     /// The program and arguments that start it, if any.
@@ -41,13 +43,31 @@ impl PrivateEngine {
 
     /// An engine with additional flags, started by another program that becomes it.
     pub(crate) async fn with_flags(flags: &[String], under: &[String]) -> PrivateEngine {
+        // Another process may have a bridge of the same number, or a killed one may have left it.
+        let numbers = (0..250).map(|_| (std::process::id() + NEXT.fetch_add(1, Ordering::Relaxed)) % 250);
+        let made = |number: &u32| {
+            let bridge = format!("pde2e{number}");
+            let done = Command::new("ip").args(["link", "add", &bridge, "type", "bridge"]).output();
+            done.expect("ip").status.success()
+        };
+        let number = { numbers }.find(made).expect("these tests need root, for bridges of their own");
+        let bridge = format!("pde2e{number}");
+        run("ip", &["addr", "add", &format!("10.213.{number}.1/24"), "dev", &bridge]);
+        PrivateEngine::started(Some(bridge), flags, under).await
+    }
+
+    /// The engine of a machine of its own: of a network namespace, whose networks it manages, with this host
+    /// name.
+    pub(crate) async fn in_namespace(namespace: &str, name: &str) -> PrivateEngine {
+        let own = format!("--net=/run/netns/{namespace}");
+        let under = ["nsenter", &own, "unshare", "--uts", "sh", "-c", "hostname $0; exec \"$@\"", name];
+        PrivateEngine::started(None, &[], &under.map(str::to_owned)).await
+    }
+
+    async fn started(bridge: Option<String>, flags: &[String], under: &[String]) -> PrivateEngine {
         let dir = TempDir::new().expect("a directory");
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o711))
             .expect("open to other users");
-        let number = (std::process::id() + NEXT.fetch_add(1, Ordering::Relaxed)) % 250;
-        let bridge = format!("pde2e{number}");
-        run("ip", &["link", "add", &bridge, "type", "bridge"]);
-        run("ip", &["addr", "add", &format!("10.213.{number}.1/24"), "dev", &bridge]);
         let (flags, under) = (flags.to_vec(), under.to_vec());
         let mut engine = PrivateEngine { dir, bridge, flags, under, running: None };
         engine.start().await;
@@ -137,10 +157,13 @@ impl PrivateEngine {
         for (flag, name) in [("--data-root", "data"), ("--exec-root", "exec"), ("--pidfile", "pid")] {
             command.arg(flag).arg(self.path(name));
         }
-        // A user's engine can make nothing of a bridge of the host.
-        let is_users = self.flags.iter().any(|flag| flag == "--rootless");
-        command.args(["-H", &self.host(), "--bridge", if is_users { "none" } else { &self.bridge }]);
-        command.args(["--iptables=false", "--ip-forward=false", "--ip-masq=false"]);
+        command.args(["-H", &self.host()]);
+        if let Some(bridge) = &self.bridge {
+            // A user's engine can make nothing of a bridge of the host.
+            let is_users = self.flags.iter().any(|flag| flag == "--rootless");
+            command.args(["--bridge", if is_users { "none" } else { bridge }]);
+            command.args(["--iptables=false", "--ip-forward=false", "--ip-masq=false"]);
+        }
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("dockerd");
         let (log, ended) = Log::read(child.stderr.take().expect("it is piped"));
         self.running = Some((child, ended));
@@ -225,7 +248,9 @@ impl Drop for PrivateEngine {
         self.end(Signal::TERM);
         self.kill_leftovers();
         self.unmount();
-        let _ = Command::new("ip").args(["link", "del", &self.bridge]).status();
+        if let Some(bridge) = &self.bridge {
+            let _ = Command::new("ip").args(["link", "del", bridge]).status();
+        }
     }
 }
 

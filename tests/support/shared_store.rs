@@ -43,6 +43,9 @@ struct Server {
 /// Both servers.
 pub(crate) struct SharedServers {
     dir: TempDir,
+    /// The words before a command that is to run where they are.
+    there: Vec<String>,
+    address: String,
     postgres: Server,
     s3: Server,
     made: AtomicU32,
@@ -57,6 +60,11 @@ impl SharedServers {
 
     /// Servers of a test that stops them.
     pub(crate) fn start() -> SharedServers {
+        SharedServers::at(Vec::new(), "127.0.0.1".to_owned())
+    }
+
+    /// Servers at this address, where these words before a command have it run.
+    pub(crate) fn at(there: Vec<String>, address: String) -> SharedServers {
         let dir = TempDir::new().expect("a directory");
         let open = std::fs::Permissions::from_mode(0o755); // PostgreSQL runs as another user
         std::fs::set_permissions(dir.path(), open).expect("a directory of ours");
@@ -65,7 +73,8 @@ impl SharedServers {
             let port = probe.local_addr().expect("an address").port();
             Server { port, child: Mutex::new(None) }
         };
-        let servers = SharedServers { dir, postgres: server(), s3: server(), made: AtomicU32::new(0) };
+        let (postgres, s3) = (server(), server());
+        let servers = SharedServers { dir, there, address, postgres, s3, made: AtomicU32::new(0) };
         std::thread::scope(|scope| {
             for kind in [Kind::Postgres, Kind::S3] {
                 let servers = &servers;
@@ -83,8 +92,9 @@ impl SharedServers {
     pub(crate) fn resume(&self, kind: Kind) {
         let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/shared-store/serve");
         let server = self.server(kind);
-        let mut command = Command::new(here);
+        let mut command = self.command(&here);
         command.arg(kind.word()).arg(self.dir.path().join(kind.word())).arg(server.port.to_string());
+        command.arg(&self.address);
         let log = std::fs::File::create(self.dir.path().join(format!("{}.log", kind.word()))).expect("a log");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
         let mut child = start_for_ever(command);
@@ -115,11 +125,19 @@ impl SharedServers {
         let _ = child.wait();
     }
 
+    /// A command that runs where the servers are.
+    fn command(&self, program: &Path) -> Command {
+        let mut words = self.there.iter().map(Path::new).chain([program]);
+        let mut command = Command::new(words.next().expect("a program"));
+        command.args(words);
+        command
+    }
+
     fn psql(&self, sql: &str) -> Result<String, String> {
-        let mut command = Command::new("psql");
+        let mut command = self.command(Path::new("psql"));
         command.args([
             "-h",
-            "127.0.0.1",
+            &self.address,
             "-p",
             &self.postgres.port.to_string(),
             "-U",
@@ -137,14 +155,14 @@ impl SharedServers {
         let name = format!("d{}", self.made.fetch_add(1, Ordering::Relaxed));
         self.psql(&format!("create database {name}")).expect("a database");
         (
-            format!("postgres://postgres@127.0.0.1:{}/{name}?sslmode=disable", self.postgres.port),
+            format!("postgres://postgres@{}:{}/{name}?sslmode=disable", self.address, self.postgres.port),
             format!("s3://paddock/{name}"),
         )
     }
 
     /// The settings of S3.
     pub(crate) fn aws(&self) -> Vec<(String, String)> {
-        let endpoint = ("AWS_ENDPOINT".to_owned(), format!("http://127.0.0.1:{}", self.s3.port));
+        let endpoint = ("AWS_ENDPOINT".to_owned(), format!("http://{}:{}", self.address, self.s3.port));
         AWS.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).chain([endpoint]).collect()
     }
 }

@@ -116,11 +116,16 @@ impl Server {
         let _ = tune(&stream);
         let stream = StallTimeout::new(stream, self.config.write_timeout, seat.stall.clone(), reset);
         let accepted = tokio::time::timeout(HANDSHAKE, cluster.tls().acceptor.accept(stream)).await;
-        let Ok(Ok(stream)) = accepted else {
-            cluster.refused_peer("handshake");
-            self.refusals
-                .tell(|| warn!(%peer, "refused: no node of this cluster, its cluster.key is another"));
-            return;
+        let stream = match accepted {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) if error.kind() == io::ErrorKind::InvalidData => {
+                cluster.refused_peer("handshake");
+                self.refusals
+                    .tell(|| warn!(%peer, "refused: no node of this cluster, its cluster.key is another"));
+                return;
+            }
+            // A node that did not wait until this one had started, or a port scanner.
+            Ok(Err(_)) | Err(_) => return debug!(%peer, "a connection ended before it showed a key"),
         };
         let (cut, seat) = (seat.cut.clone(), Arc::new(seat));
         let unread = UnreadBodies::default();

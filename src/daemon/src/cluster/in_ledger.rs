@@ -100,6 +100,12 @@ impl Owners for OwnersInLedger {
         given.map_err(|error| OwnersError(error.to_string()))
     }
 
+    async fn has_ended(&self, node: &str) -> Result<bool, OwnersError> {
+        let rows = self.ledger.nodes().await?;
+        let row = rows.into_iter().find(|row| row.name == node);
+        Ok(row.is_some_and(|row| row.has_left || ownership::may_take(row.age, self.ledger.terms())))
+    }
+
     fn owned(&self) -> usize {
         self.owned.load(Ordering::Relaxed)
     }

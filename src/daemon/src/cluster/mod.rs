@@ -56,11 +56,13 @@ pub mod tls;
 pub mod view;
 pub mod wire;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tokio::sync::watch;
 
 use self::concern::Access;
 use self::hop::HopCheck;
@@ -166,6 +168,8 @@ pub struct Cluster {
     load: OnceLock<Box<dyn Fn() -> OwnLoad + Send + Sync>>,
     draining: AtomicBool,
     believed: Mutex<HashMap<SessionKey, (Node, Instant)>>,
+    /// The nodes that do not answer and have ended by the table of owners.
+    ended: watch::Sender<BTreeSet<String>>,
     metrics: Metrics,
 }
 
@@ -202,6 +206,7 @@ impl Cluster {
             load: OnceLock::new(),
             draining: AtomicBool::new(false),
             believed: Mutex::default(),
+            ended: watch::Sender::default(),
             metrics,
         })
     }
@@ -396,6 +401,15 @@ impl Cluster {
     /// more.
     pub fn doubt(&self, node: &str) {
         self.lock_believed().retain(|_, (owner, _)| owner.name != node);
+    }
+
+    /// Returns when this node has ended. An answer for which somebody waits then never comes, and no packet
+    /// says so where a machine was cut off.
+    fn end_of(&self, node: &str) -> impl Future<Output = ()> + Send + use<> {
+        let (mut ended, node) = (self.ended.subscribe(), node.to_owned());
+        async move {
+            let _ = ended.wait_for(|ended| ended.contains(&node)).await;
+        }
     }
 
     fn lock_believed(&self) -> MutexGuard<'_, HashMap<SessionKey, (Node, Instant)>> {

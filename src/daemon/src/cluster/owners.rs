@@ -99,6 +99,13 @@ pub trait Owners: Send + Sync + 'static {
     /// The table cannot be written, or the other node does not live: the session stays here.
     async fn give(&self, key: &SessionKey, to: &str) -> Result<(), OwnersError>;
 
+    /// Whether another node has ended by what all nodes go by: it acknowledges nothing any more, so that
+    /// whoever still waits for its answer waits in vain. A node of which nothing is known has not ended.
+    ///
+    /// # Errors
+    /// The table cannot be read.
+    async fn has_ended(&self, node: &str) -> Result<bool, OwnersError>;
+
     /// How many sessions this node owns.
     fn owned(&self) -> usize;
 }

@@ -2,18 +2,23 @@
 //!
 //! Bodies stream in both directions, at the pace of the slower side; nothing of them is kept. A client that
 //! goes away takes its request at the other node with it, since the connection between the nodes is closed.
-//! A request that could have reached the other node must never be sent again.
+//! A request that could have reached the other node must never be sent again. Where the other machine was cut
+//! off no packet says so: then what waits for it is given up when the table of owners has its node as ended.
 
 use std::error::Error;
 use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use http::header::{
     CONNECTION, EXPECT, HeaderMap, HeaderName, HeaderValue, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{Request, Response, StatusCode, Uri, Version};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper_util::rt::TokioIo;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
@@ -67,13 +72,18 @@ impl Cluster {
         parts.version = Version::HTTP_11;
         // What bounds the memory of a body is held until it was sent.
         let _held = std::mem::take(&mut parts.extensions);
-        let answered = self.client.request(Request::from_parts(parts, body)).await;
+        let answered = tokio::select! {
+            answered = self.client.request(Request::from_parts(parts, body)) => answered.map_err(Some),
+            () = self.end_of(&to.name) => Err(None),
+        };
         let mut response = match answered {
             Ok(response) => response,
             Err(error) => {
-                debug!(node = to.name, error = cause(&error), "a request could not be passed on");
+                let said =
+                    error.as_ref().map_or_else(|| "the node has ended".to_owned(), |error| cause(error));
+                debug!(node = to.name, error = said, "a request could not be passed on");
                 self.doubt(&to.name);
-                let (outcome, fault) = if error.is_connect() {
+                let (outcome, fault) = if error.is_some_and(|error| error.is_connect()) {
                     ("unreachable", unreachable())
                 } else {
                     ("broken", ClusterFault::Broken(to.name.clone()))
@@ -90,10 +100,43 @@ impl Cluster {
         }
         self.metrics.cluster_passed(if is_refused { "not_here" } else { "answered" }, hop);
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            return tunnel(response, client, over).ok_or_else(|| ClusterFault::Broken(to.name.clone()));
+            let end = self.end_of(&to.name);
+            return tunnel(response, client, over, end).ok_or_else(|| ClusterFault::Broken(to.name.clone()));
         }
         clean(response.headers_mut(), None);
-        Ok(response.map(|body| body.map_err(io::Error::other).boxed_unsync()))
+        let end = Box::pin(self.end_of(&to.name));
+        Ok(response.map(|body| UntilEnd { body, end }.boxed_unsync()))
+    }
+}
+
+/// The body of an answer, which breaks off when the node that sends it has ended.
+struct UntilEnd {
+    body: Incoming,
+    end: BoxFuture<'static, ()>,
+}
+
+impl Body for UntilEnd {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        match Pin::new(&mut self.body).poll_frame(context) {
+            Poll::Ready(frame) => Poll::Ready(frame.map(|frame| frame.map_err(io::Error::other))),
+            Poll::Pending => self.end.as_mut().poll(context).map(|()| {
+                Some(Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the node that answers has ended")))
+            }),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 
@@ -103,6 +146,7 @@ fn tunnel(
     mut response: Response<Incoming>,
     client: Option<hyper::upgrade::OnUpgrade>,
     over: [CancellationToken; 2],
+    end: impl Future<Output = ()> + Send + 'static,
 ) -> Option<Response<PassedBody>> {
     let client = client?;
     let server = hyper::upgrade::on(&mut response);
@@ -116,6 +160,7 @@ fn tunnel(
             _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
             () = one.cancelled() => {}
             () = another.cancelled() => {}
+            () = end => {}
         }
     });
     clean(response.headers_mut(), protocol.as_ref());

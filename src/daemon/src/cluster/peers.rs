@@ -62,6 +62,7 @@ impl Cluster {
                 warn!(node, "a node of the cluster does not answer any more");
                 self.doubt(&node);
             }
+            self.judge().await;
             self.count();
             tokio::select! {
                 () = tokio::time::sleep(every) => {}
@@ -134,6 +135,24 @@ impl Cluster {
         let body =
             Limited::new(answer.into_body(), REPORT).collect().await.map_err(|error| error.to_string())?;
         serde_json::from_slice(&body.to_bytes()).map_err(|error| error.to_string())
+    }
+
+    /// Finds out which of the nodes that do not answer have ended: what was passed on to those is given up.
+    pub(super) async fn judge(&self) {
+        let mut ended = BTreeSet::new();
+        for node in self.nodes().into_iter().filter(|node| !node.answers).map(|node| node.report.name) {
+            let is_known = self.ended.borrow().contains(&node);
+            if is_known
+                || matches!(tokio::time::timeout(ANSWER, self.owners.has_ended(&node)).await, Ok(Ok(true)))
+            {
+                ended.insert(node);
+            }
+        }
+        self.ended.send_if_modified(|known| {
+            let is_new = *known != ended;
+            *known = ended;
+            is_new
+        });
     }
 
     /// Brings the gauges up to date.

@@ -15,6 +15,7 @@ struct Table {
     rival: Mutex<Option<String>>,
     asked: Mutex<usize>,
     is_gone: AtomicBool,
+    ended: Mutex<BTreeSet<String>>,
 }
 
 impl Table {
@@ -57,6 +58,10 @@ impl Owners for Arc<Table> {
 
     async fn give(&self, _: &SessionKey, _: &str) -> Result<(), OwnersError> {
         Ok(())
+    }
+
+    async fn has_ended(&self, node: &str) -> Result<bool, OwnersError> {
+        Ok(self.ended.lock().unwrap().contains(node))
     }
 
     fn owned(&self) -> usize {
@@ -198,6 +203,29 @@ async fn without_the_table_nothing_is_served_that_could_be_another_nodes() {
         let fault = cluster.locate(&key("1"), Access::Existing, came).await;
         assert!(matches!(fault, Err(ClusterFault::Owners(_))), "{fault:?}");
     }
+}
+
+#[tokio::test]
+async fn what_waits_for_a_node_is_given_up_only_when_it_is_silent_and_has_ended() {
+    let table = Arc::<Table>::default();
+    let cluster = cluster(&table);
+    let (of_b, of_c) = (cluster.end_of("b"), cluster.end_of("c"));
+    let (mut of_b, mut of_c) = (std::pin::pin!(of_b), std::pin::pin!(of_c));
+    // The table has it as ended, and it answers: its clock or the table's is wrong, and it says what it does.
+    table.ended.lock().unwrap().insert("b".to_owned());
+    cluster.judge().await;
+    assert!(!futures_util::poll!(of_b.as_mut()).is_ready());
+    // Both are silent; one of them may still do what it was asked.
+    cluster.view.write().unwrap().set_lost_after(Duration::ZERO);
+    tokio::time::sleep(Duration::from_millis(2)).await;
+    cluster.judge().await;
+    assert!(futures_util::poll!(of_b.as_mut()).is_ready());
+    assert!(!futures_util::poll!(of_c.as_mut()).is_ready());
+    assert!(futures_util::poll!(std::pin::pin!(cluster.end_of("b"))).is_ready(), "whoever comes later");
+    // It answers again.
+    cluster.view.write().unwrap().set_lost_after(Duration::from_secs(60));
+    cluster.judge().await;
+    assert!(!futures_util::poll!(std::pin::pin!(cluster.end_of("b"))).is_ready());
 }
 
 #[test]

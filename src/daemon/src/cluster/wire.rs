@@ -2,7 +2,8 @@
 //!
 //! A peer that vanishes without a word is noticed by the kernel: within the time of `SILENT` while an answer
 //! is awaited, since probes then go unanswered, and within that of `UNREAD` while bytes are on their way,
-//! which a client that reads slowly can hold up as well. It must never bound the time of an answer: a call
+//! which a client that reads slowly can hold up as well. Sooner, `super::pass` gives up what waits for a node
+//! that has ended. It must never bound the time of an answer: a call
 //! may take as long as its program.
 
 use std::io;

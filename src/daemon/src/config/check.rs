@@ -16,6 +16,7 @@ mod mounts;
 mod packages;
 mod ports;
 mod runners;
+mod secrets;
 mod services;
 mod shared_store;
 mod tasks;
@@ -202,6 +203,7 @@ impl<'a> Checker<'a> {
             let problem = format!("is {}, must be at least limits.output, {}", bytes(max_log), bytes(output));
             return Err(self.fail("files.max_log", problem));
         }
+        let secret = self.secret("files.secret", secret)?;
         self.warn_if_short("files.secret", &secret);
         if let Some(at) = previous_secrets.iter().position(|secret| secret.expose().is_empty()) {
             let key = format!("files.previous_secrets[{at}]");
@@ -212,6 +214,10 @@ impl<'a> Checker<'a> {
                 format!("has {} secrets, must have at most {PREVIOUS_SECRETS}", previous_secrets.len());
             return Err(self.fail("files.previous_secrets", problem));
         }
+        let numbered = previous_secrets.into_iter().enumerate();
+        let previous_secrets = numbered
+            .map(|(at, secret)| self.secret(&format!("files.previous_secrets[{at}]"), secret))
+            .collect::<Result<Vec<_>, _>>()?;
         let url_ttl = self.time_or_never("files.url_ttl", url_ttl)?;
         if url_ttl.is_some() && url_style == UrlStyle::Hashed {
             let problem = "is set, but hashed links do not expire: it takes files.url_style = \"signed\"";

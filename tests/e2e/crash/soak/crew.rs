@@ -21,17 +21,17 @@ pub(super) struct Crew {
 }
 
 impl Crew {
-    /// Clients with files in sessions of two tenants, counters in each language, commands, and whoever makes
-    /// trouble.
-    pub(super) fn new(languages: &'static [&'static str], chance: &mut Chance) -> Crew {
+    /// Clients with files in sessions of two tenants, in the first languages; counters in each of the second
+    /// ones; commands; and whoever makes trouble.
+    pub(super) fn new([writing, counting]: [&'static [&'static str]; 2], chance: &mut Chance) -> Crew {
         let runs = Arc::<RunCounts>::default();
-        let mut clients = super::super::clients(languages, chance);
+        let mut clients = super::super::clients(writing, chance);
         for client in &mut clients {
             client.caller = client.caller.clone().patient(&runs);
         }
         let mut caller = |token, session| (Caller::new(token, session).patient(&runs), chance.fork());
         let sessions = ["count-0", "count-1", "count-2", "count-3"];
-        let counters = languages.iter().zip(sessions).enumerate().map(|(n, (language, session))| {
+        let counters = counting.iter().zip(sessions).enumerate().map(|(n, (language, session))| {
             let (caller, chance) = caller((n % 2 == 0).then_some(OTHER), session);
             Counter::new(caller, language, n == 0, chance)
         });

@@ -184,7 +184,9 @@ impl Commands {
             );
             let call = session.tool("execute_code_async").with("command", command);
             let Some(ran) = self.caller.answered(call.try_answer().await) else { return };
-            let Some(id) = ran.document["execution_id"].as_str().filter(|_| !ran.is_error) else {
+            // One that was lost with its container before the answer has an id like others.
+            let is_begun = !ran.is_error || status(&ran) == "lost";
+            let Some(id) = ran.document["execution_id"].as_str().filter(|_| is_begun) else {
                 self.caller.expect_passing(&ran);
                 tokio::time::sleep(RETRY_AFTER).await;
                 continue;

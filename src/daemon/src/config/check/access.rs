@@ -98,6 +98,7 @@ impl Checker<'_> {
     ) -> Result<MetricsSettings, ConfigError> {
         let MetricsTable { addr, token } = raw;
         let addr = self.addr_or_none("metrics.addr", &addr)?;
+        let token = self.secret("metrics.token", token)?;
         let token = if token.expose().is_empty() {
             None
         } else {
@@ -183,6 +184,7 @@ impl Checker<'_> {
         store: &StoreSettings,
     ) -> Result<AuthSettings, ConfigError> {
         let mut known = Vec::new();
+        let token = self.secret("auth.token", token)?;
         if !token.expose().is_empty() {
             self.visible("auth.token", &token)?;
             known.push(KnownToken::plain(DEFAULT_NAME, Sha256::digest(token.expose()).into()));

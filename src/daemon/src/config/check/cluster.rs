@@ -55,14 +55,7 @@ impl Checker<'_> {
 
     fn cluster_key(&self, given: Secret) -> Result<Secret, ConfigError> {
         const KEY: &str = "cluster.key";
-        let key = match given.expose().strip_prefix("file:") {
-            None => given,
-            Some(path) => {
-                let read = std::fs::read_to_string(path);
-                let read = read.map_err(|error| self.fail(KEY, format!("{path:?}: {error}")))?;
-                Secret::of(read.trim())
-            }
-        };
+        let key = self.secret(KEY, given)?;
         if key.expose().len() < SHORT_SECRET {
             let problem = format!(
                 "has {} bytes, must have at least {SHORT_SECRET}: whoever guesses it is a node of the \

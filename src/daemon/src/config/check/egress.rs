@@ -132,22 +132,11 @@ impl Checker<'_> {
     /// The proxy: its URL, or where that stands. No error shows the value, which may have a password.
     fn upstream_proxy(&self, given: &Secret) -> Result<Option<UpstreamProxy>, ConfigError> {
         const KEY: &str = "egress.upstream_proxy";
-        let given = given.expose();
-        let url = if let Some(name) = given.strip_prefix("env:") {
-            let found = self.env.get(name).filter(|value| !value.is_empty());
-            found
-                .cloned()
-                .ok_or_else(|| self.fail(KEY, format!("names {name:?}, a variable that is not set")))?
-        } else if let Some(path) = given.strip_prefix("file:") {
-            let read = std::fs::read_to_string(path);
-            read.map_err(|error| self.fail(KEY, format!("names the file {path:?}: {}", error.kind())))?
-        } else {
-            given.to_owned()
-        };
-        if given.is_empty() {
+        let url = self.secret(KEY, given.clone())?;
+        if url.expose().is_empty() {
             return Ok(None);
         }
-        url.parse().map(Some).map_err(|error: UpstreamProxyError| self.fail(KEY, error.to_string()))
+        url.expose().parse().map(Some).map_err(|error: UpstreamProxyError| self.fail(KEY, error.to_string()))
     }
 
     fn ca_bundle(&self, given: &str) -> Result<Option<CaBundle>, ConfigError> {

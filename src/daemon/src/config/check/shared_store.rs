@@ -20,7 +20,7 @@ impl Checker<'_> {
         objects: &str,
         credentials: &str,
     ) -> Result<Option<SharedStoreSettings>, ConfigError> {
-        let url = self.store_url(url)?;
+        let url = self.secret(URL, url.clone())?.expose().to_owned();
         match (url.is_empty(), objects.is_empty()) {
             (true, true) if credentials.is_empty() => return Ok(None),
             (true, true) => {
@@ -51,20 +51,6 @@ impl Checker<'_> {
         let objects = ObjectsConfig { url: objects.to_owned(), options };
         LedgerConfig::check(&url, &objects).map_err(|(setting, problem)| self.fail(setting, problem))?;
         Ok(Some(SharedStoreSettings { url, objects }))
-    }
-
-    /// The address of the database, or where it stands.
-    fn store_url(&self, given: &Secret) -> Result<String, ConfigError> {
-        let given = given.expose();
-        if let Some(name) = given.strip_prefix("env:") {
-            let found = self.env.get(name).filter(|value| !value.is_empty()).cloned();
-            found.ok_or_else(|| self.fail(URL, format!("names {name:?}, a variable that is not set")))
-        } else if let Some(path) = given.strip_prefix("file:") {
-            let read = std::fs::read_to_string(path).map(|text| text.trim().to_owned());
-            read.map_err(|error| self.fail(URL, format!("names the file {path:?}: {}", error.kind())))
-        } else {
-            Ok(given.to_owned())
-        }
     }
 
     /// The lines of the file of credentials: NAME=value.

@@ -280,8 +280,20 @@ fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
              node of the cluster; openssl rand -hex 32 makes one, the same for all nodes",
         ),
         (
+            "auth.token = \"file:/nowhere/token\"",
+            "auth.token (/etc/paddock.toml): names the file \"/nowhere/token\": entity not found",
+        ),
+        (
+            "files.previous_secrets = [\"env:OLD\"]",
+            "files.previous_secrets[0] (/etc/paddock.toml): names \"OLD\", a variable that is not set",
+        ),
+        (
+            "metrics.token = \"file:/dev/null\"",
+            "metrics.token (/etc/paddock.toml): names the file \"/dev/null\", which is empty",
+        ),
+        (
             "cluster.peers = [\"a:1\"]\ncluster.addr = \":1\"\ncluster.key = \"file:/nowhere/key\"",
-            "cluster.key (/etc/paddock.toml): \"/nowhere/key\": No such file or directory (os error 2)",
+            "cluster.key (/etc/paddock.toml): names the file \"/nowhere/key\": entity not found",
         ),
         (
             "cluster.peers = [\"a:1\"]\ncluster.addr = \":1\"\ncluster.key = \"0123456789abcdef\"\n\

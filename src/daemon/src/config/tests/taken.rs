@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use sha2::{Digest, Sha256};
+
 use super::super::env::fixtures_of_build;
 use super::super::{Config, MountSettings, Overrides, RunnerSettings, UrlStyle, WhenFull};
 use super::{TOKEN, config, error, warnings};
@@ -333,4 +335,29 @@ fn mounts_are_read_with_what_they_are_about_and_there_are_none_by_default() {
     };
     assert_eq!(all[0], first);
     assert_eq!((all[1].name.as_str(), all[1].about.as_str(), all[1].runners.len()), ("data-2", "", 0));
+}
+
+#[test]
+fn a_secret_is_what_stands_in_the_file_or_variable_that_is_named() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let place = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).expect("a file");
+        format!("file:{}", path.display())
+    };
+    let config = format!(
+        "auth.token = \"{}\"\nfiles.secret = \"env:LINKS\"\nfiles.previous_secrets = [\"{}\"]\n\
+         metrics.token = \"{}\"\ncluster = {{ key = \"{}\", peers = [\"a:1\"], addr = \":1\" }}\n",
+        place("token", "the-token-in-a-file\n"),
+        place("old", "an old secret of links"),
+        place("metrics", " the-token-of-metrics \n"),
+        place("key", "the key of the cluster\n"),
+    );
+    let all = super::config(&config, &[("LINKS", "the secret of links")]);
+    let digest = |token: &str| -> [u8; 32] { Sha256::digest(token).into() };
+    assert_eq!(all.auth.tokens[0].sha256, digest("the-token-in-a-file"));
+    assert_eq!(all.metrics.token, Some(digest("the-token-of-metrics")));
+    assert_eq!(all.files.secret.expect("it is set").expose(), "the secret of links");
+    assert_eq!(all.files.previous_secrets[0].expose(), "an old secret of links");
+    assert_eq!(all.cluster.expect("it is set").key.expose(), "the key of the cluster");
 }
