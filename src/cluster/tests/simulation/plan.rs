@@ -5,7 +5,7 @@ use super::chance::Chance;
 use super::message::Micros;
 
 pub(crate) const SECOND: Micros = 1_000_000;
-/// When the last fault has ended.
+/// When the last fault has ended, and the network loses and delays nothing more.
 pub(crate) const FAULTS_END: Micros = 30 * SECOND;
 /// How soon after that each session must have answered: a client's wait, a takeover that may be judged, and a
 /// second try.
@@ -30,6 +30,8 @@ pub(crate) enum Kind {
     ObjectsAway,
     /// The node is told to go, and started again in the end.
     Drain(usize),
+    /// The node is told to go, and started again as soon as it has gone.
+    Upgrade(usize),
     /// A node is there only from the end of this on.
     JoinsLate(usize),
     /// The database's clock is set, by so many microseconds.
@@ -43,7 +45,9 @@ pub(crate) struct Fault {
     pub(crate) kind: Kind,
 }
 
-/// How likely each message is lost, late or doubled, in a million.
+/// How likely each message is lost, late or doubled, in a million, until the last fault has ended. A bound for
+/// the time until an answer can hold only afterwards: one lost message can end a call, and any number of calls
+/// in a row can lose one.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Weather {
     pub(crate) lost: u32,
@@ -129,7 +133,7 @@ impl Plan {
 
     fn fault(chance: &mut Chance, nodes: usize) -> Fault {
         let node = chance.index(nodes);
-        let kind = match chance.index(12) {
+        let kind = match chance.index(13) {
             0 | 1 => Kind::Kill(node),
             2 => Kind::Pause(node),
             3 | 4 => Kind::CutFromDatabase(node),
@@ -139,6 +143,7 @@ impl Plan {
             8 => Kind::DatabaseAway,
             9 => Kind::DatabaseSlow(chance.between(SECOND / 10, 4 * SECOND)),
             10 => Kind::ObjectsAway,
+            11 => Kind::Upgrade(node),
             _ => Kind::Drain(node),
         };
         let at = chance.between(SECOND, FAULTS_END - SECOND);
