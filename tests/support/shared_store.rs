@@ -116,17 +116,13 @@ impl SharedServers {
     }
 
     fn psql(&self, sql: &str) -> Result<String, String> {
+        Self::in_database(&format!("postgres://postgres@127.0.0.1:{}/postgres", self.postgres.port), sql)
+    }
+
+    /// What psql answers to these statements in the database at this address.
+    pub(crate) fn in_database(url: &str, sql: &str) -> Result<String, String> {
         let mut command = Command::new("psql");
-        command.args([
-            "-h",
-            "127.0.0.1",
-            "-p",
-            &self.postgres.port.to_string(),
-            "-U",
-            "postgres",
-            "-qAtc",
-            sql,
-        ]);
+        command.args(["-qAtc", sql, url]);
         let done = command.output().map_err(|error| error.to_string())?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
         if done.status.success() { Ok(text(&done.stdout)) } else { Err(text(&done.stderr)) }

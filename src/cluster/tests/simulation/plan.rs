@@ -91,6 +91,9 @@ impl Plan {
             let by = if chance.index(2) == 0 { 3_600_000_000 } else { -2_000_000 };
             faults.push(Fault { at, until: at + 1, kind: Kind::ClockSet(by) });
         }
+        if chance.index(6) == 0 {
+            faults.extend(Plan::upgrade_of_all(chance, nodes));
+        }
         Plan {
             nodes,
             sessions: chance.index(6) + 2,
@@ -129,6 +132,17 @@ impl Plan {
         self.faults = vec![Fault { at, until: self.end + 1, kind: Kind::Kill(0) }];
         self.faults_end = at;
         self
+    }
+
+    /// One node after the other is upgraded: each gets sessions of the next.
+    fn upgrade_of_all(chance: &mut Chance, nodes: usize) -> Vec<Fault> {
+        let mut at = chance.between(SECOND, 4 * SECOND);
+        let mut next = |node| {
+            let fault = Fault { at, until: at + 5 * SECOND, kind: Kind::Upgrade(node) };
+            at += chance.between(SECOND, 4 * SECOND);
+            fault
+        };
+        (0..nodes).map(&mut next).collect()
     }
 
     fn fault(chance: &mut Chance, nodes: usize) -> Fault {

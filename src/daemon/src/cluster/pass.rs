@@ -74,6 +74,7 @@ impl Cluster {
                 debug!(node = to.name, error = cause(&error), "a request could not be passed on");
                 self.doubt(&to.name);
                 let (outcome, fault) = if error.is_connect() {
+                    self.view_mut().suspect(&to.name);
                     ("unreachable", unreachable())
                 } else {
                     ("broken", ClusterFault::Broken(to.name.clone()))
