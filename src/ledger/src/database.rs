@@ -1,5 +1,5 @@
-//! Connections to PostgreSQL: as few as the statements need, each used by many at once, opened again when they
-//! break.
+//! Connections to PostgreSQL: as few as the statements need, each used by many at once, opened again when
+//! they break.
 //!
 //! Every statement commits by itself, so no transaction stays open while anybody waits for a network. The
 //! lease has a connection of its own: a statement that waits for a lock must not hold up a renewal. It must

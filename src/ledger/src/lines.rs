@@ -1,5 +1,5 @@
-//! Which connection a statement takes, and which connections are open: one at rest, more while statements wait
-//! for each other, and again one a while later. Pure: the time comes in as an argument.
+//! Which connection a statement takes, and which connections are open: one at rest, more while statements
+//! wait for each other, and again one a while later. Pure: the time comes in as an argument.
 //!
 //! ```text
 //!  statement ─► is one open and free? ─ yes ─► that one
@@ -13,8 +13,8 @@ use std::time::Duration;
 
 /// The most connections beside that of the lease.
 pub(crate) const MOST: usize = 4;
-/// A connection beside the first that had nothing to do for this long is closed; one that could not be opened is
-/// not tried again for as long: the server may have no more.
+/// A connection beside the first that had nothing to do for this long is closed; one that could not be opened
+/// is not tried again for as long: the server may have no more.
 const IDLE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -58,7 +58,8 @@ impl Lines {
         }
     }
 
-    /// A connection could not be opened. Whether the statement is to take another one: that which is open always.
+    /// A connection could not be opened. Whether the statement is to take another one: that which is open
+    /// always.
     pub(crate) fn failed(&mut self, at: usize, now: Duration) -> bool {
         if let Some(line) = self.0.get_mut(at) {
             line.is_open = false;

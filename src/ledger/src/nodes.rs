@@ -1,8 +1,8 @@
 //! Nodes: joining, the lease and its renewal, leaving.
 //!
-//! Each start of a daemon draws a number before it joins, and every later statement about the node names it: one
-//! of an earlier start, which may arrive late, changes nothing. It must never note a lease from a later moment
-//! than the one before it was asked for.
+//! Each start of a daemon draws a number before it joins, and every later statement about the node names it:
+//! one of an earlier start, which may arrive late, changes nothing. It must never note a lease from a later
+//! moment than the one before it was asked for.
 
 use std::sync::Weak;
 use std::sync::atomic::Ordering;

@@ -8,8 +8,8 @@
 //!  paddock_graves    names of contents that are to be deleted from S3, and that no row of the others has
 //! ```
 //!
-//! Tables of version 1 lack the last two columns and a sequence, and get them; daemons that know only version 1 go
-//! on as long as they run.
+//! Tables of version 1 lack the last two columns and a sequence, and get them; daemons that know only version
+//! 1 go on as long as they run.
 //!
 //! A node's row is never deleted: a row that is missing would look like a node that left. Fences and the
 //! names of contents come from sequences, so neither is ever used twice, not even after a session or content

@@ -48,8 +48,8 @@ impl Ledger {
         self.shared.sweep().await
     }
 
-    /// Sweeps, unless any node has begun to within the last hour; how many contents were deleted from S3, or `None`
-    /// if it is not due.
+    /// Sweeps, unless any node has begun to within the last hour; how many contents were deleted from S3, or
+    /// `None` if it is not due.
     ///
     /// # Errors
     /// As [`Ledger::sweep`].

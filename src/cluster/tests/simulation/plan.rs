@@ -7,8 +7,8 @@ use super::message::Micros;
 pub(crate) const SECOND: Micros = 1_000_000;
 /// When the last fault has ended, and the network loses and delays nothing more.
 pub(crate) const FAULTS_END: Micros = 30 * SECOND;
-/// How soon after that each session must have answered: a client's wait for a message that was sent before (8 s),
-/// in which a takeover may be judged, and a second try. The longest wait in 10,000 seeds is 8.7 s.
+/// How soon after that each session must have answered: a client's wait for a message that was sent before (8
+/// s), in which a takeover may be judged, and a second try. The longest wait in 10,000 seeds is 8.7 s.
 pub(crate) const BOUND: Micros = 15 * SECOND;
 /// The latest message is later than others by less than this: see `paddock_cluster::garbage`.
 const LATEST: Micros = 8 * SECOND;
@@ -45,9 +45,9 @@ pub(crate) struct Fault {
     pub(crate) kind: Kind,
 }
 
-/// How likely each message is lost, late or doubled, in a million, until the last fault has ended. A bound for
-/// the time until an answer can hold only afterwards: one lost message can end a call, and any number of calls
-/// in a row can lose one.
+/// How likely each message is lost, late or doubled, in a million, until the last fault has ended. A bound
+/// for the time until an answer can hold only afterwards: one lost message can end a call, and any number of
+/// calls in a row can lose one.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Weather {
     pub(crate) lost: u32,

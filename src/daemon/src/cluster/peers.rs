@@ -1,8 +1,9 @@
 //! Asks the peers how they are, every second: the driver of [`super::view`].
 //!
-//! `cluster.peers` is resolved again in every round, so that a node that joins or moves is found within one. A round
-//! of many peers takes longer than a second; a peer that did not answer is asked every second nevertheless.
-//! A peer that does not answer is no fault of the caller's: nothing here may ever hold up a call.
+//! `cluster.peers` is resolved again in every round, so that a node that joins or moves is found within one.
+//! A round of many peers takes longer than a second; a peer that did not answer is asked every second
+//! nevertheless. A peer that does not answer is no fault of the caller's: nothing here may ever hold up a
+//! call.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -35,7 +36,8 @@ const AT_ONCE: usize = 32;
 /// Bytes of an answer.
 const REPORT: usize = 4096;
 
-/// A node is lost when it has not answered for three rounds, whether it was asked or not: its address may be gone.
+/// A node is lost when it has not answered for three rounds, whether it was asked or not: its address may be
+/// gone.
 pub(super) fn lost_after(every: Duration) -> Duration {
     3 * every + ANSWER
 }

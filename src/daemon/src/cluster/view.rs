@@ -8,8 +8,8 @@
 //!                       └──────────────────────────────────────────────────────┘
 //! ```
 //!
-//! A node that missed a question is a suspect until it is lost or answers: suspects are asked more often than the
-//! others, so that a lost node is seen soon also where a round of all nodes takes long.
+//! A node that missed a question is a suspect until it is lost or answers: suspects are asked more often than
+//! the others, so that a lost node is seen soon also where a round of all nodes takes long.
 //!
 //! It says where a node can be reached and where a new session fits. It must never say whose a session is:
 //! only the table of owners knows ([`super::owners`]).
@@ -149,8 +149,8 @@ impl View {
         suspects.map(|node| node.address)
     }
 
-    /// Forgets nodes that have been silent for too long, and returns the names of those that were lost since this
-    /// was called last.
+    /// Forgets nodes that have been silent for too long, and returns the names of those that were lost since
+    /// this was called last.
     pub fn newly_lost(&mut self, now: Instant) -> Vec<String> {
         self.nodes.retain(|_, node| now.saturating_duration_since(node.seen) < FORGET);
         let lost_after = self.lost_after;

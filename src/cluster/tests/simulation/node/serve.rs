@@ -193,8 +193,9 @@ impl Node {
         }
     }
 
-    /// Object and row are there: acknowledges. The row has compared the fence in the step that changed it, so the
-    /// write is saved and its place in the order of writes is fixed, even if the lease has ended meanwhile.
+    /// Object and row are there: acknowledges. The row has compared the fence in the step that changed it, so
+    /// the write is saved and its place in the order of writes is fixed, even if the lease has ended
+    /// meanwhile.
     pub(super) fn written(&mut self, session: usize, number: u64) {
         let now = self.now;
         let Some((grant, turn)) = self.turn(session, number) else { return };

@@ -1,5 +1,5 @@
-//! What fences off a former start of a node, and what the nodes of a ledger share: sweeps and connections. With a
-//! real PostgreSQL and a real S3 server.
+//! What fences off a former start of a node, and what the nodes of a ledger share: sweeps and connections.
+//! With a real PostgreSQL and a real S3 server.
 
 use paddock_ledger::{LedgerError, SessionKey};
 
