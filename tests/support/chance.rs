@@ -1,23 +1,18 @@
-//! Reproducible random numbers: every draw follows from a seed that is printed.
-
-use std::time::{SystemTime, UNIX_EPOCH};
+//! Random numbers that follow from a seed. The simulation of `src/cluster` has this file as well: it must use
+//! nothing but the standard library, and nothing in it may be for one of the two alone.
 
 /// SplitMix64: small, and good enough for choosing a test's next step.
 #[derive(Debug, Clone)]
 pub(crate) struct Chance(u64);
 
 impl Chance {
-    /// Takes the seed from this environment variable, or makes a new one; prints it.
-    pub(crate) fn from_env(name: &str) -> Chance {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let new = now.as_secs() ^ u64::from(now.subsec_nanos()).rotate_left(16);
-        let seed = std::env::var(name).ok().map(|text| text.parse().expect("a seed is a number"));
-        let seed = seed.unwrap_or(new);
-        eprintln!("{name}={seed}");
-        Chance(seed)
+    pub(crate) fn new(seed: u64) -> Chance {
+        let mut chance = Chance(seed);
+        // Seeds are small numbers that follow one another.
+        Chance(chance.next())
     }
 
-    /// A new generator; drawing from it does not change this one.
+    /// Another generator, whose draws do not change those of this one.
     pub(crate) fn fork(&mut self) -> Chance {
         Chance(self.next())
     }
@@ -35,13 +30,8 @@ impl Chance {
         self.next() % bound
     }
 
-    /// True once in `n` times on average.
-    pub(crate) fn once_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-
-    pub(crate) fn of<T: Clone>(&mut self, all: &[T]) -> T {
-        let at = usize::try_from(self.below(all.len() as u64)).expect("below a length");
-        all[at].clone()
+    /// An index below `count`, which is not 0.
+    pub(crate) fn index(&mut self, count: usize) -> usize {
+        usize::try_from(self.below(count as u64)).expect("below a length")
     }
 }

@@ -17,6 +17,7 @@ mod http;
 mod image;
 mod log;
 mod private;
+mod seed;
 mod shared_store;
 mod store;
 

@@ -66,6 +66,21 @@ impl Fence {
     }
 }
 
+/// The number of one start of a daemon, drawn from a sequence before it joins: each start has a larger one
+/// than those before it. A statement about a node names it, because one of an earlier start may still be
+/// under way: otherwise its goodbye would free the sessions of the daemon that took its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Start(pub i64);
+
+impl Start {
+    /// Whether this start may take a node's row, which another one has: only from one before it. Everything
+    /// else may change the row only if it names the same start.
+    #[must_use]
+    pub fn may_join(self, row: Option<Self>) -> bool {
+        row.is_none_or(|row| row <= self)
+    }
+}
+
 /// Counts the leases of a node: what was claimed in one epoch is not owned in another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Epoch(pub u64);

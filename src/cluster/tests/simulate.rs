@@ -12,7 +12,7 @@ use simulation::{Chance, Mutation, Plan, SECOND, Summary, World};
 /// Seeds that `cargo test` runs.
 const SEEDS: u64 = 500;
 /// Seeds in which each mutation must be found; most are found in the first hundred.
-const FOR_MUTATIONS: u64 = 20_000;
+const FOR_MUTATIONS: u64 = 40_000;
 
 fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;

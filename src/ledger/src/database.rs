@@ -1,12 +1,12 @@
-//! Connections to PostgreSQL: a few, each used by many statements at once, opened again when they break.
+//! Connections to PostgreSQL: as few as the statements need, each used by many at once, opened again when
+//! they break.
 //!
 //! Every statement commits by itself, so no transaction stays open while anybody waits for a network. The
 //! lease has a connection of its own: a statement that waits for a lock must not hold up a renewal. It must
 //! never repeat a statement by itself.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
 use tokio::time::timeout;
@@ -16,9 +16,8 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::LedgerError;
 use crate::http::tls;
+use crate::lines::{Lines, MOST};
 
-/// Connections beside that of the lease.
-const CONNECTIONS: usize = 4;
 /// How long opening a connection may take.
 const CONNECT: Duration = Duration::from_secs(3);
 /// How long a statement may take at the server,
@@ -71,9 +70,27 @@ impl From<Failed> for LedgerError {
 pub(crate) struct Database {
     config: Config,
     tls: MakeRustlsConnect,
-    shared: Vec<Mutex<Option<Arc<Client>>>>,
-    lease: Mutex<Option<Arc<Client>>>,
-    turn: AtomicUsize,
+    shared: [Place; MOST],
+    lease: Place,
+    lines: std::sync::Mutex<Lines>,
+    /// The zero of the clock of `lines`.
+    began: Instant,
+}
+
+/// Where a connection is, once it has been opened.
+type Place = Mutex<Option<Arc<Client>>>;
+
+/// A statement's part of a connection, until it has its answer or nobody waits for it any more.
+struct Waits<'d> {
+    database: &'d Database,
+    line: usize,
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        let now = self.database.began.elapsed();
+        self.database.lines().done(self.line, now);
+    }
 }
 
 impl Database {
@@ -90,9 +107,21 @@ impl Database {
             return Err(unusable());
         }
         config.connect_timeout(CONNECT).application_name("paddock").tcp_user_timeout(ANSWER);
-        let shared = (0..CONNECTIONS).map(|_| Mutex::new(None)).collect();
         let tls = MakeRustlsConnect::new(tls()?);
-        Ok(Self { config, tls, shared, lease: Mutex::new(None), turn: AtomicUsize::new(0) })
+        let (shared, lease, lines) = Default::default();
+        Ok(Self { config, tls, shared, lease, lines, began: Instant::now() })
+    }
+
+    fn lines(&self) -> std::sync::MutexGuard<'_, Lines> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Closes connections that nobody has needed for a while. To be called now and then.
+    pub(crate) async fn close_idle(&self) {
+        let idle = self.lines().idle(self.began.elapsed());
+        for place in idle.into_iter().filter_map(|line| self.shared.get(line)) {
+            *place.lock().await = None;
+        }
     }
 
     /// Runs one statement; it commits by itself.
@@ -107,14 +136,13 @@ impl Database {
         sql: &str,
         parameters: &[Parameter<'_>],
     ) -> Result<Vec<Row>, Failed> {
-        let (place, answer) = match line {
+        let (place, client, answer, _waits) = match line {
             Line::Shared => {
-                let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-                (self.shared.get(turn % CONNECTIONS).unwrap_or(&self.lease), ANSWER)
+                let (place, client, waits) = self.shared_client().await?;
+                (place, client, ANSWER, Some(waits))
             }
-            Line::Lease => (&self.lease, RENEWAL),
+            Line::Lease => (&self.lease, self.client(&self.lease).await?, RENEWAL, None),
         };
-        let client = self.client(place).await?;
         match timeout(answer, client.query_typed(sql, parameters)).await {
             Ok(Ok(rows)) => Ok(rows),
             Ok(Err(error)) => match error.as_db_error() {
@@ -154,7 +182,24 @@ impl Database {
         Err(failed)
     }
 
-    async fn client(&self, place: &Mutex<Option<Arc<Client>>>) -> Result<Arc<Client>, Failed> {
+    /// A connection for a statement: where the server has no more of them, one that is open.
+    async fn shared_client(&self) -> Result<(&Place, Arc<Client>, Waits<'_>), Failed> {
+        loop {
+            let line = self.lines().take(self.began.elapsed());
+            let waits = Waits { database: self, line };
+            let place = self.shared.get(line).unwrap_or(&self.lease);
+            match self.client(place).await {
+                Ok(client) => return Ok((place, client, waits)),
+                Err(failed) => {
+                    if !self.lines().failed(line, self.began.elapsed()) {
+                        return Err(failed);
+                    }
+                }
+            }
+        }
+    }
+
+    async fn client(&self, place: &Place) -> Result<Arc<Client>, Failed> {
         let mut held = place.lock().await;
         if let Some(client) = held.as_ref().filter(|client| !client.is_closed()) {
             return Ok(client.clone());
@@ -186,7 +231,7 @@ impl Database {
 }
 
 /// Drops a connection that cannot be used any more, unless another has its place by now.
-async fn forget(place: &Mutex<Option<Arc<Client>>>, client: &Arc<Client>) {
+async fn forget(place: &Place, client: &Arc<Client>) {
     let mut held = place.lock().await;
     if held.as_ref().is_some_and(|held| Arc::ptr_eq(held, client)) {
         *held = None;

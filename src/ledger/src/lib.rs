@@ -17,6 +17,7 @@
 mod database;
 mod error;
 mod http;
+mod lines;
 mod manifest;
 mod nodes;
 mod objects;
@@ -24,6 +25,7 @@ mod schema;
 mod sessions;
 mod sweep;
 
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -112,6 +114,8 @@ struct Shared {
     node: Node,
     terms: Terms,
     grace: Duration,
+    /// The number of this start, once it has joined.
+    start: AtomicI64,
     lease: Mutex<OwnerLease>,
     announced: Mutex<Announced>,
     standing: watch::Sender<Standing>,
@@ -138,6 +142,7 @@ impl Ledger {
             node,
             terms,
             grace,
+            start: AtomicI64::new(0),
             lease: Mutex::new(OwnerLease::new(terms)),
             announced: Mutex::new(announced),
             standing: watch::Sender::new(Standing::Ended),
@@ -205,6 +210,11 @@ impl Shared {
     /// This node's clock.
     fn now(&self) -> Duration {
         self.began.elapsed()
+    }
+
+    /// The number of this start; 0 before it has joined, which no start has.
+    fn start(&self) -> i64 {
+        self.start.load(Ordering::Relaxed)
     }
 
     fn lease(&self) -> MutexGuard<'_, OwnerLease> {

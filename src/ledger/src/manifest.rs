@@ -86,6 +86,12 @@ pub struct Change {
 impl Ledger {
     /// Makes a change of a session, durably: once it returns, both servers have all of it.
     ///
+    /// It is `Ok` as soon as the row has taken the change, without another look at the lease, and that may be
+    /// acknowledged: the statement that changed the row compared node and fence itself. So no takeover came
+    /// before it, each that comes later finds the change, and its place in the order of writes is settled.
+    /// The lease is looked at before contents are sent, so that a node that was cut off does not begin;
+    /// whoever wants to read the session afterwards must ask [`Ledger::owns`].
+    ///
     /// # Errors
     /// [`LedgerError::NoLease`], [`LedgerError::Fenced`], [`LedgerError::ObjectsAway`],
     /// [`LedgerError::DatabaseAway`] and others: nothing has changed. [`LedgerError::Unsettled`]: it may

@@ -1,8 +1,11 @@
 //! Nodes: joining, the lease and its renewal, leaving.
 //!
-//! It must never note a lease from a later moment than the one before it was asked for.
+//! Each start of a daemon draws a number before it joins, and every later statement about the node names it:
+//! one of an earlier start, which may arrive late, changes nothing. It must never note a lease from a later
+//! moment than the one before it was asked for.
 
 use std::sync::Weak;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio_postgres::types::Type;
@@ -45,8 +48,9 @@ impl Ledger {
         self.shared.lease().give_up();
         self.shared.standing.send_replace(Standing::Ended);
         let node = &self.shared.node;
-        let sql = "update paddock_nodes set has_left = true where name = $1 and id = $2";
-        let who = [(&node.name as _, Type::TEXT), (&node.id as _, Type::TEXT)];
+        let sql = "update paddock_nodes set has_left = true where name = $1 and id = $2 and start = $3";
+        let start = self.shared.start();
+        let who = [(&node.name as _, Type::TEXT), (&node.id as _, Type::TEXT), (&start as _, Type::INT8)];
         self.shared.database.rows_on(Line::Lease, sql, &who).await?;
         Ok(())
     }
@@ -87,6 +91,7 @@ pub(crate) async fn keep(shared: Weak<Shared>) {
             tracing::warn!(%error, "the lease of this node could not be renewed; retrying");
         }
         held.tell();
+        held.database.close_idle().await;
         drop(held);
         tokio::time::sleep(every).await;
     }
@@ -107,14 +112,19 @@ impl Shared {
         Ok(())
     }
 
+    /// Draws a number anew for each try: another daemon may have joined since, with a larger one.
     async fn join_once(&self) -> Result<bool, LedgerError> {
+        let drawn = self.database.rows_on(Line::Lease, "select nextval('paddock_starts')", &[]).await?;
+        let Some(start) = drawn.first().map(|row| row.get::<_, i64>(0)) else { return Ok(false) };
         let asked = self.now();
         let Announced { address, free } = self.announced().clone();
-        let sql = "insert into paddock_nodes as n (name, id, address, free, renewed, has_left) \
-                   values ($1, $2, $3, $4, now(), false) \
+        // See `rules::Start::may_join`: of two joins of one node, the later start has the row.
+        let sql = "insert into paddock_nodes as n (name, id, address, free, renewed, has_left, start) \
+                   values ($1, $2, $3, $4, now(), false, $6) \
                    on conflict (name) do update set id = $2, address = $3, free = $4, renewed = now(), \
-                   has_left = false \
-                   where n.id = $2 or n.has_left or n.renewed < now() - make_interval(secs => $5) \
+                   has_left = false, start = $6 \
+                   where n.start <= $6 and \
+                   (n.id = $2 or n.has_left or n.renewed < now() - make_interval(secs => $5)) \
                    returning name";
         let parameters = [
             (&self.node.name as _, Type::TEXT),
@@ -122,11 +132,13 @@ impl Shared {
             (&address as _, Type::TEXT),
             (&free as _, Type::INT4),
             (&self.terms.takeover_after().as_secs_f64() as _, Type::FLOAT8),
+            (&start as _, Type::INT8),
         ];
         let joined = self.database.rows_on(Line::Lease, sql, &parameters).await?;
         if joined.is_empty() {
             return Ok(false);
         }
+        self.start.store(start, Ordering::Relaxed);
         let now = self.now();
         self.lease().renewed(asked, now);
         Ok(true)
@@ -136,12 +148,13 @@ impl Shared {
         let asked = self.now();
         let Announced { address, free } = self.announced().clone();
         let sql = "update paddock_nodes set renewed = now(), address = $3, free = $4 \
-                   where name = $1 and id = $2 and not has_left returning name";
+                   where name = $1 and id = $2 and start = $5 and not has_left returning name";
         let parameters = [
             (&self.node.name as _, Type::TEXT),
             (&self.node.id as _, Type::TEXT),
             (&address as _, Type::TEXT),
             (&free as _, Type::INT4),
+            (&self.start() as _, Type::INT8),
         ];
         if self.database.rows_on(Line::Lease, sql, &parameters).await?.is_empty() {
             return Err(LedgerError::NameTaken(self.node.name.clone()));

@@ -8,6 +8,9 @@
 //!  paddock_graves    names of contents that are to be deleted from S3, and that no row of the others has
 //! ```
 //!
+//! Tables of version 1 lack the last two columns and a sequence, and get them; daemons that know only version
+//! 1 go on as long as they run.
+//!
 //! A node's row is never deleted: a row that is missing would look like a node that left. Fences and the
 //! names of contents come from sequences, so neither is ever used twice, not even after a session or content
 //! was deleted.
@@ -16,7 +19,7 @@ use crate::LedgerError;
 use crate::database::Database;
 
 /// The version that this code makes and reads.
-const VERSION: i32 = 1;
+const VERSION: i32 = 2;
 
 /// Sent as one message, which is one transaction.
 const TABLES: &str = "
@@ -64,6 +67,10 @@ create table if not exists paddock_entries (
     primary key (session, path)
 );
 create index if not exists paddock_entries_hash on paddock_entries (hash);
+create sequence if not exists paddock_starts;
+alter table paddock_nodes add column if not exists start bigint not null default 0;
+alter table paddock_ledger add column if not exists swept timestamptz;
+update paddock_ledger set version = 2 where version = 1;
 ";
 
 /// Makes what is missing, once for all nodes.
@@ -75,7 +82,7 @@ pub(crate) async fn make(database: &Database) -> Result<(), LedgerError> {
     look(database).await.map(drop)
 }
 
-/// Whether the tables are there, in the version of this code.
+/// Whether the tables are there, in the version of this code. Those of an earlier version count as missing.
 pub(crate) async fn look(database: &Database) -> Result<bool, LedgerError> {
     let there = database.rows("select to_regclass('paddock_entries') is not null", &[]).await?;
     if !there.first().is_some_and(|row| row.get(0)) {
@@ -84,6 +91,7 @@ pub(crate) async fn look(database: &Database) -> Result<bool, LedgerError> {
     let rows = database.rows("select version from paddock_ledger", &[]).await?;
     match rows.first().map(|row| row.get::<_, i32>(0)) {
         Some(VERSION) => Ok(true),
+        Some(earlier) if (1..VERSION).contains(&earlier) => Ok(false),
         found => Err(LedgerError::Setting {
             setting: "store.url",
             problem: format!(

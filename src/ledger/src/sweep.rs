@@ -1,6 +1,7 @@
 //! Deletes contents that no file has named for a day, without ever racing one that is about to.
 //!
 //! ```text
+//!  turn    the time of the last sweep is in one row: the node that changes it after an hour sweeps, for all
 //!  mark    a content that no file names gets the time of today; whoever claims it takes the mark away
 //!  bury    one statement: contents that were marked a grace ago, and that nobody claimed since or names,
 //!          lose their rows, and their names go into paddock_graves
@@ -19,7 +20,7 @@ use tokio_postgres::types::Type;
 
 use crate::{Ledger, LedgerError, Shared};
 
-/// How often a node sweeps.
+/// How often contents are swept, and how often a node looks whether that is due.
 const EVERY: Duration = Duration::from_secs(3600);
 /// Contents of one statement, and of one round.
 const AT_ONCE: i64 = 1000;
@@ -31,7 +32,7 @@ pub(crate) async fn keep(shared: Weak<Shared>) {
     loop {
         tokio::time::sleep(wait).await;
         let Some(held) = shared.upgrade() else { return };
-        if let Err(error) = held.sweep().await {
+        if let Err(error) = held.sweep_if_due().await {
             tracing::warn!(%error, "contents that nothing names stay; the next sweep tries again");
         }
         wait = EVERY;
@@ -46,9 +47,27 @@ impl Ledger {
     pub async fn sweep(&self) -> Result<usize, LedgerError> {
         self.shared.sweep().await
     }
+
+    /// Sweeps, unless any node has begun to within the last hour; how many contents were deleted from S3, or
+    /// `None` if it is not due.
+    ///
+    /// # Errors
+    /// As [`Ledger::sweep`].
+    pub async fn sweep_if_due(&self) -> Result<Option<usize>, LedgerError> {
+        self.shared.sweep_if_due().await
+    }
 }
 
 impl Shared {
+    async fn sweep_if_due(&self) -> Result<Option<usize>, LedgerError> {
+        // The clock of the database can have been set back.
+        let sql = "update paddock_ledger set swept = now() where swept is null or swept > now() \
+                   or swept < now() - make_interval(secs => $1) returning version";
+        let every = EVERY.as_secs_f64();
+        let is_due = !self.database.rows(sql, &[(&every as _, Type::FLOAT8)]).await?.is_empty();
+        if is_due { self.sweep().await.map(Some) } else { Ok(None) }
+    }
+
     async fn sweep(&self) -> Result<usize, LedgerError> {
         let unnamed = "not exists (select from paddock_entries e where e.hash = o.hash)";
         let mark = format!(

@@ -85,6 +85,14 @@ fn a_session_goes_to_who_may_have_it_with_a_larger_fence() {
 }
 
 #[test]
+fn only_a_later_start_takes_the_row_of_a_node() {
+    let (former, present) = (Start(1), Start(2));
+    assert!(former.may_join(None) && present.may_join(Some(former)));
+    assert!(present.may_join(Some(present)), "a join that is sent again");
+    assert!(!former.may_join(Some(present)), "a join that is late");
+}
+
+#[test]
 fn a_write_needs_the_node_and_the_fence_of_the_row() {
     let owner = Owner { node: "a".to_owned(), fence: Fence(7) };
     assert!(owner.allows("a", Fence(7)));

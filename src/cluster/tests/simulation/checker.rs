@@ -118,9 +118,9 @@ impl Checker {
                 "node {node} acknowledges turn {} of session {session} without a row",
                 saved.turn
             ));
-        } else if !is_owner && self.clocks_are_good {
-            self.fail(format!("node {node} acknowledges session {session} with {fence:?} after a takeover"));
-        } else if is_owner && row.and_then(|row| row.files[file]) != Some(saved) {
+        } else if row.and_then(|row| row.files[file]).is_none_or(|there| there.turn < saved.turn)
+            || is_owner && row.and_then(|row| row.files[file]) != Some(saved)
+        {
             self.fail(format!("node {node} acknowledges what session {session} has lost"));
         } else if !is_stored(saved, database, objects) && is_owner {
             self.fail(format!("node {node} acknowledges an object of session {session} that is not stored"));

@@ -54,12 +54,14 @@ impl World {
         client.waiting = Some((id, self.now));
         let work = if is_read { Work::Read { file } } else { Work::Write { file, content } };
         let call = Call { id, session: client.session, work, hops: 0 };
+        self.trace(|| format!("client of session {index} calls node {to}: {call:?}"));
         self.push(self.now + PATIENCE, Event::Client { client: index, event: ClientEvent::GivesUp(id) });
         let delay = self.chance.between(100, 2_000);
         self.call_after(delay, to, Caller::Client(index), call);
     }
 
     fn client_hears(&mut self, index: usize, id: u64, answer: Answer) {
+        self.trace(|| format!("client of session {index} hears {answer:?} to call {id}"));
         let client = &mut self.clients[index];
         let Some((_, began)) = client.waiting.take_if(|(waiting, _)| *waiting == id) else { return };
         let pause = match answer {

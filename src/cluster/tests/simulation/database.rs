@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use paddock_cluster::ownership::{Fence, Found, Owner};
+use paddock_cluster::ownership::{Fence, Found, Owner, Start};
 use paddock_cluster::placement::NodeLoad;
 
 use super::message::{FILES, Files, Key, Micros, Reply, Saved, Statement};
@@ -14,6 +14,7 @@ use super::rules::{Mutation, Rules};
 
 #[derive(Debug, Clone)]
 struct NodeRow {
+    start: Start,
     /// By the clock of the database.
     renewed: Micros,
     free: u32,
@@ -52,6 +53,7 @@ pub(crate) struct Database {
     graves: BTreeSet<Key>,
     next_number: u64,
     last_fence: Fence,
+    last_start: Start,
     /// Statements, and rows that they changed.
     pub(crate) executed: u64,
     pub(crate) changed: u64,
@@ -71,6 +73,7 @@ impl Database {
             graves: BTreeSet::new(),
             next_number: 0,
             last_fence: Fence(0),
+            last_start: Start(0),
             executed: 0,
             changed: 0,
         }
@@ -110,26 +113,26 @@ impl Database {
     ) -> (Reply, Option<Change>) {
         self.executed += 1;
         let reply = match statement {
-            Statement::Join { free } => {
-                self.nodes[node] =
-                    Some(NodeRow { renewed: now, free: *free, draining: false, has_left: false });
-                self.changed += 1;
-                Reply::Ok
+            Statement::Draw => {
+                self.last_start = Start(self.last_start.0 + 1); // from a sequence
+                Reply::Drawn(self.last_start)
             }
-            Statement::Renew { free, draining } => {
-                match self.nodes[node].as_mut().filter(|row| !row.has_left) {
-                    None => Reply::Refused,
-                    Some(row) => {
-                        (row.renewed, row.free, row.draining) = (now, *free, *draining);
-                        self.changed += 1;
-                        Reply::Ok
-                    }
+            Statement::Join { start, free } => self.join(node, *start, *free, now, rules),
+            Statement::Renew { start, free, draining } => match self.node(node, *start, rules) {
+                Some(row) if !row.has_left => {
+                    (row.renewed, row.free, row.draining) = (now, *free, *draining);
+                    self.changed += 1;
+                    Reply::Ok
                 }
-            }
-            Statement::Leave => {
-                self.nodes[node].iter_mut().for_each(|row| row.has_left = true);
-                Reply::Ok
-            }
+                _ => Reply::Refused,
+            },
+            Statement::Leave { start } => match self.node(node, *start, rules) {
+                Some(row) => {
+                    row.has_left = true;
+                    Reply::Ok
+                }
+                None => Reply::Refused,
+            },
             Statement::Look { session } => {
                 Reply::Looked { found: self.found(*session, now), nodes: self.loads(now, rules) }
             }
@@ -184,6 +187,20 @@ impl Database {
     /// The name of a content in S3.
     pub(crate) fn key_of(&self, content: u32) -> Option<Key> {
         self.contents.get(&content).map(|row| row.key)
+    }
+
+    fn join(&mut self, node: usize, start: Start, free: u32, now: Micros, rules: &Rules) -> Reply {
+        if !rules.may_join(self.nodes[node].as_ref().map(|row| row.start), start) {
+            return Reply::Refused;
+        }
+        self.nodes[node] = Some(NodeRow { start, renewed: now, free, draining: false, has_left: false });
+        self.changed += 1;
+        Reply::Ok
+    }
+
+    /// The row of a node, if it is that of this start.
+    fn node(&mut self, node: usize, start: Start, rules: &Rules) -> Option<&mut NodeRow> {
+        self.nodes[node].as_mut().filter(|row| rules.is_of(row.start, start))
     }
 
     fn row(&mut self, node: usize, session: usize, fence: Fence, rules: &Rules) -> Option<&mut SessionRow> {

@@ -26,6 +26,11 @@ impl World {
                 let start = self.machines[node].start;
                 self.input(node, start, Input::Drain);
             }
+            Kind::Upgrade(node) => {
+                let start = self.machines[node].start;
+                self.machines[node].upgrading = Some(start);
+                self.input(node, start, Input::Drain);
+            }
             Kind::ClockSet(by) => self.clock_set += by,
             Kind::JoinsLate(_) => {}
         }
@@ -33,11 +38,7 @@ impl World {
 
     pub(super) fn ends(&mut self, kind: Kind) {
         match kind {
-            Kind::Kill(node) | Kind::JoinsLate(node) => {
-                if self.machines[node].node.is_none() {
-                    self.start_node(node);
-                }
-            }
+            Kind::Kill(node) | Kind::JoinsLate(node) => self.start_if_down(node),
             Kind::Pause(node) => self.wakes(node),
             Kind::CutFromDatabase(node) => self.network.ways[node].toward_database -= 1,
             Kind::DeafToDatabase(node) => self.network.ways[node].back_from_database -= 1,
@@ -50,6 +51,12 @@ impl World {
                 // The operator who drained the node kills it, if it has not ended by itself.
                 self.stop_node(node);
                 self.start_node(node);
+            }
+            Kind::Upgrade(node) => {
+                if self.machines[node].upgrading.take() == Some(self.machines[node].start) {
+                    self.stop_node(node); // it has not left by itself
+                }
+                self.start_if_down(node);
             }
             Kind::ClockSet(_) => {}
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use paddock_cluster::ownership::{Fence, Found};
+use paddock_cluster::ownership::{Fence, Found, Start};
 use paddock_cluster::placement::NodeLoad;
 
 /// Microseconds of true time, which nobody in the simulation can see.
@@ -62,15 +62,21 @@ pub(crate) enum Answer {
 
 #[derive(Debug, Clone)]
 pub(crate) enum Statement {
+    /// Draws a number for a start of a daemon.
+    Draw,
     /// A daemon has started on this machine.
     Join {
+        start: Start,
         free: u32,
     },
     Renew {
+        start: Start,
         free: u32,
         draining: bool,
     },
-    Leave,
+    Leave {
+        start: Start,
+    },
     Look {
         session: usize,
     },
@@ -118,6 +124,7 @@ pub(crate) enum Reply {
     Ok,
     /// The row names another owner or fence; or another node has the session.
     Refused,
+    Drawn(Start),
     Looked {
         found: Found,
         nodes: Vec<NodeLoad>,

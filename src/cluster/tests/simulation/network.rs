@@ -13,6 +13,9 @@ pub(super) struct Ways {
     pub(super) objects: u32,
 }
 
+/// A message that takes this long is late: none does in good weather.
+pub(super) const LATE: Micros = 100_000;
+
 pub(super) struct Network {
     pub(super) ways: Vec<Ways>,
     pub(super) database_away: u32,
@@ -26,6 +29,11 @@ impl Network {
     pub(super) fn new(nodes: usize, weather: Weather) -> Network {
         let ways = vec![Ways::default(); nodes];
         Network { ways, database_away: 0, objects_away: 0, database_slow: 0, weather }
+    }
+
+    /// From now on no message is lost or late.
+    pub(super) fn clears(&mut self) {
+        (self.weather.lost, self.weather.late) = (0, 0);
     }
 
     /// When a message arrives that usually takes between these times; None: it is lost.

@@ -7,7 +7,7 @@ mod upkeep;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use paddock_cluster::ownership::{Epoch, Grant, OwnerLease};
+use paddock_cluster::ownership::{Epoch, Grant, OwnerLease, Start};
 
 use super::chance::Chance;
 use super::database::name;
@@ -48,6 +48,11 @@ struct Turn {
 /// What an answer is for.
 #[derive(Debug)]
 enum Pending {
+    Draw,
+    Join {
+        start: Start,
+        asked: Duration,
+    },
     Renew {
         asked: Duration,
     },
@@ -99,6 +104,8 @@ enum Pending {
 
 pub(crate) struct Node {
     name: String,
+    /// The number of this start that was drawn last.
+    start: Start,
     lease: OwnerLease,
     sessions: BTreeMap<usize, Owned>,
     claiming: BTreeMap<usize, Vec<(Caller, Call)>>,
@@ -128,6 +135,7 @@ impl Node {
         let longest = u64::try_from(ENDING.as_micros()).expect("seconds");
         Node {
             name: name(index),
+            start: Start(0),
             lease: OwnerLease::new(rules.terms),
             sessions: BTreeMap::new(),
             claiming: BTreeMap::new(),
@@ -183,10 +191,14 @@ impl Node {
 
     fn replied(&mut self, pending: Pending, reply: Reply) {
         match (pending, reply) {
+            (Pending::Draw, Reply::Drawn(start)) => self.drew(start),
+            // Not of a join that was given up: another number is under way.
+            (Pending::Join { start, asked }, Reply::Ok) if start == self.start => self.renewed(asked),
+            (Pending::Join { .. }, Reply::Ok | Reply::Refused) => {}
             (Pending::Renew { asked }, Reply::Ok) => self.renewed(asked),
             // The row says that it has left: only a new daemon of this name can come back.
             (Pending::Renew { .. }, Reply::Refused) => {}
-            (Pending::Leave, Reply::Ok) => {
+            (Pending::Leave, Reply::Ok | Reply::Refused) => {
                 (self.left, self.draining) = (true, true);
                 self.lease.give_up();
                 self.note(Note::Left);
@@ -245,8 +257,13 @@ impl Node {
             }
             Pending::Leave => self.leave_if_empty(),
             Pending::Heir { session, .. } | Pending::HandOver { session } => self.handed_over(session),
-            Pending::Renew { .. } | Pending::Mark | Pending::Bury | Pending::Delete(_) | Pending::Deleted => {
-            }
+            Pending::Draw
+            | Pending::Join { .. }
+            | Pending::Renew { .. }
+            | Pending::Mark
+            | Pending::Bury
+            | Pending::Delete(_)
+            | Pending::Deleted => {}
         }
     }
 

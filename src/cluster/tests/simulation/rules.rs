@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use paddock_cluster::ownership::{self, Claimed, Fence, Found, Grant, Owner, OwnerLease, Terms};
+use paddock_cluster::ownership::{self, Claimed, Fence, Found, Grant, Owner, OwnerLease, Start, Terms};
 use paddock_cluster::placement::{self, NodeLoad};
 
 use super::route::{self, Route};
@@ -21,7 +21,7 @@ pub(crate) enum Mutation {
     NoMargin,
     /// The lease counts from the arrival of its answer.
     LeaseFromAnswer,
-    /// The lease is not looked at before an acknowledgement.
+    /// The lease is not looked at before a session is served.
     LeaseIgnored,
     /// Containers go on when the lease has ended.
     ContainersLeft,
@@ -45,10 +45,12 @@ pub(crate) enum Mutation {
     JoiningMoves,
     /// A node that is drained hands a session over before its containers have ended.
     HandedOverTooEarly,
+    /// What an earlier start of a node said of itself counts for the present one: a goodbye, too.
+    StartIgnored,
 }
 
 impl Mutation {
-    pub(crate) const ALL: [Mutation; 17] = [
+    pub(crate) const ALL: [Mutation; 18] = [
         Mutation::FenceLeftOut,
         Mutation::OwnerLeftOut,
         Mutation::TakeoverTooEarly,
@@ -66,6 +68,7 @@ impl Mutation {
         Mutation::SecondHop,
         Mutation::JoiningMoves,
         Mutation::HandedOverTooEarly,
+        Mutation::StartIgnored,
     ];
 }
 
@@ -131,6 +134,16 @@ impl Rules {
             return Claimed::Mine(owner.fence.next());
         }
         ownership::claim(found, me, may_judge, self.judging())
+    }
+
+    /// Whether a start may take a node's row, in which this start is.
+    pub(crate) fn may_join(&self, row: Option<Start>, start: Start) -> bool {
+        self.is(Mutation::StartIgnored) || start.may_join(row)
+    }
+
+    /// Whether what a start says of itself may change a node's row, in which this start is.
+    pub(crate) fn is_of(&self, row: Start, start: Start) -> bool {
+        self.is(Mutation::StartIgnored) || row == start
     }
 
     pub(crate) fn allows(&self, owner: &Owner, node: &str, fence: Fence) -> bool {

@@ -6,7 +6,9 @@ use super::world::{Event, World, drifted};
 
 impl World {
     pub(super) fn toward_database(&mut self, node: usize, start: u32, rpc: u64, statement: Statement) {
-        if let Some(delay) = self.network.toward_database(node, &mut self.chance) {
+        let delay = self.network.toward_database(node, &mut self.chance);
+        self.trace_way(delay, || format!("node {node} to the database: {statement:?}"));
+        if let Some(delay) = delay {
             self.push(self.now + delay, Event::Database { from: (node, start), rpc, statement });
         }
     }
@@ -26,7 +28,9 @@ impl World {
             if let Some(change) = change {
                 self.changed(from.0, change);
             }
-            if let Some(delay) = self.network.back_from_database(from.0, &mut self.chance) {
+            let delay = self.network.back_from_database(from.0, &mut self.chance);
+            self.trace_way(delay, || format!("database to node {}: {reply:?}", from.0));
+            if let Some(delay) = delay {
                 self.reply(from, rpc, reply, delay);
             }
         }
@@ -59,7 +63,9 @@ impl World {
         // A client of S3 repeats a request that it has heard nothing of: the copies arrive in any order.
         let times = if self.network.is_doubled(&mut self.chance) { 2 } else { 1 };
         for _ in 0..times {
-            if let Some(delay) = self.network.with_objects(node, &mut self.chance) {
+            let delay = self.network.with_objects(node, &mut self.chance);
+            self.trace_way(delay, || format!("node {node} to S3: {request:?}"));
+            if let Some(delay) = delay {
                 let request = request.clone();
                 self.push(self.now + delay, Event::Objects { from: (node, start), rpc, request });
             }
@@ -74,7 +80,9 @@ impl World {
         if let Request::Delete(key) = request {
             self.checker.deletes(*key, &self.database);
         }
-        if let Some(delay) = self.network.with_objects(from.0, &mut self.chance) {
+        let delay = self.network.with_objects(from.0, &mut self.chance);
+        self.trace_way(delay, || format!("S3 to node {}: {reply:?} to {request:?}", from.0));
+        if let Some(delay) = delay {
             self.reply(from, rpc, reply, delay);
         }
     }
@@ -88,7 +96,9 @@ impl World {
                 self.push(at, Event::Client { client, event });
             }
             Caller::Node { node: to, start, rpc } => {
-                if let Some(delay) = self.network.between_peers(node, to, &mut self.chance) {
+                let delay = self.network.between_peers(node, to, &mut self.chance);
+                self.trace_way(delay, || format!("node {node} to node {to}: {answer:?} to call {id}"));
+                if let Some(delay) = delay {
                     self.reply((to, start), rpc, Reply::Answered(answer), delay);
                 }
             }

@@ -41,6 +41,10 @@ pub(super) enum Event {
     },
     Begins(Fault),
     Ends(Fault),
+    /// The network is good from now on.
+    Clears,
+    /// A daemon starts again on this machine, unless one runs.
+    StartsAgain(usize),
 }
 
 struct Entry {
@@ -75,6 +79,8 @@ pub(super) struct Machine {
     /// When it last stood still.
     pub(super) paused_until: Micros,
     pub(super) backlog: Vec<(u32, Input)>,
+    /// The start that is to be replaced by the next one as soon as it has left.
+    pub(super) upgrading: Option<u32>,
     /// What its clock showed at the beginning.
     offset: Micros,
     /// By how many parts in a million its clock is fast.
@@ -116,6 +122,7 @@ impl World {
             paused: false,
             paused_until: 0,
             backlog: Vec::new(),
+            upgrading: None,
             offset: chance.between(0, 1_000_000_000_000),
             drift: plan.drift[node],
         });
@@ -150,6 +157,7 @@ impl World {
             self.push(fault.at, Event::Begins(fault));
             self.push(fault.until, Event::Ends(fault));
         }
+        self.push(self.plan.faults_end, Event::Clears);
         for client in 0..self.clients.len() {
             let at = self.chance.between(0, 2_000_000);
             self.push(at, Event::Client { client, event: ClientEvent::Next });
@@ -165,6 +173,17 @@ impl World {
     pub(super) fn trace(&self, what: impl FnOnce() -> String) {
         if self.traced {
             eprintln!("{:>10.6} {}", Duration::from_micros(self.now).as_secs_f64(), what());
+        }
+    }
+
+    /// Prints what the network does to a message, if it is lost or late.
+    pub(super) fn trace_way(&self, delay: Option<Micros>, message: impl FnOnce() -> String) {
+        match delay {
+            None => self.trace(|| format!("lost: {}", message())),
+            Some(delay) if delay >= super::network::LATE => {
+                self.trace(|| format!("late by {:.1} s: {}", delay as f64 / 1e6, message()));
+            }
+            Some(_) => {}
         }
     }
 
@@ -211,6 +230,8 @@ impl World {
             Event::Database { from, rpc, statement } => self.at_database(from, rpc, &statement),
             Event::Objects { from, rpc, request } => self.at_objects(from, rpc, &request),
             Event::Client { client, event } => self.client(client, event),
+            Event::Clears => self.network.clears(),
+            Event::StartsAgain(node) => self.start_if_down(node),
             Event::Begins(fault) => {
                 self.trace(|| format!("begins {:?}", fault.kind));
                 self.begins(fault.kind);
@@ -243,6 +264,12 @@ impl World {
         }
     }
 
+    pub(super) fn start_if_down(&mut self, node: usize) {
+        if self.machines[node].node.is_none() {
+            self.start_node(node);
+        }
+    }
+
     pub(super) fn stop_node(&mut self, node: usize) {
         self.machines[node].node = None;
         self.checker.died(node);
@@ -271,7 +298,9 @@ impl World {
             Action::Pass { rpc, to, call } => {
                 self.summary.passed += 1;
                 let caller = Caller::Node { node, start, rpc };
-                if let Some(delay) = self.network.between_peers(node, to, &mut self.chance) {
+                let delay = self.network.between_peers(node, to, &mut self.chance);
+                self.trace_way(delay, || format!("node {node} to node {to}: {call:?}"));
+                if let Some(delay) = delay {
                     self.call_after(delay, to, caller, call);
                 }
             }
@@ -290,6 +319,10 @@ impl World {
                 if let super::message::Note::Left = note {
                     self.summary.left += 1;
                     self.stop_node(node);
+                    if self.machines[node].upgrading == Some(start) {
+                        let at = self.now + self.chance.between(50_000, 1_000_000);
+                        self.push(at, Event::StartsAgain(node));
+                    }
                 }
             }
         }

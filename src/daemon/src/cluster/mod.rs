@@ -420,6 +420,10 @@ impl Cluster {
         self.view.read().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn view_mut(&self) -> std::sync::RwLockWriteGuard<'_, View> {
+        self.view.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// All nodes as this one sees them, itself first.
     pub fn nodes(&self) -> Vec<SeenNode> {
         let (view, now) = (self.view(), Instant::now());

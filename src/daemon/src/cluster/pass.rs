@@ -84,6 +84,7 @@ impl Cluster {
                 debug!(node = to.name, error = said, "a request could not be passed on");
                 self.doubt(&to.name);
                 let (outcome, fault) = if error.is_some_and(|error| error.is_connect()) {
+                    self.view_mut().suspect(&to.name);
                     ("unreachable", unreachable())
                 } else {
                     ("broken", ClusterFault::Broken(to.name.clone()))

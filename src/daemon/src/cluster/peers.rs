@@ -1,11 +1,13 @@
 //! Asks the peers how they are, every second: the driver of [`super::view`].
 //!
 //! `cluster.peers` is resolved again in every round, so that a node that joins or moves is found within one.
-//! A peer that does not answer is no fault of the caller's: nothing here may ever hold up a call.
+//! A round of many peers takes longer than a second; a peer that did not answer is asked every second
+//! nevertheless. A peer that does not answer is no fault of the caller's: nothing here may ever hold up a
+//! call.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
@@ -34,7 +36,8 @@ const AT_ONCE: usize = 32;
 /// Bytes of an answer.
 const REPORT: usize = 4096;
 
-/// A node is lost when it has not answered for three rounds.
+/// A node is lost when it has not answered for three rounds, whether it was asked or not: its address may be
+/// gone.
 pub(super) fn lost_after(every: Duration) -> Duration {
     3 * every + ANSWER
 }
@@ -47,17 +50,16 @@ impl Cluster {
     /// Asks all peers until `stop`.
     pub(crate) async fn watch(self: Arc<Self>, stop: CancellationToken) {
         let mut told = BTreeSet::new();
-        let mut before = Instant::now();
+        let mut next_round = Instant::now();
         loop {
-            let asked = self.ask_all(&mut told).await;
-            let now = Instant::now();
-            let every = every(asked);
-            let lost = {
-                let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
-                view.set_lost_after(lost_after(every));
-                view.pass(before, now)
-            };
-            before = now;
+            if next_round <= Instant::now() {
+                let every = every(self.ask_all(&mut told).await);
+                next_round = Instant::now() + every;
+                self.view_mut().set_lost_after(lost_after(every));
+            } else {
+                self.ask_suspects().await;
+            }
+            let lost = self.view_mut().newly_lost(Instant::now());
             for node in lost {
                 warn!(node, "a node of the cluster does not answer any more");
                 self.doubt(&node);
@@ -65,7 +67,7 @@ impl Cluster {
             self.judge().await;
             self.count();
             tokio::select! {
-                () = tokio::time::sleep(every) => {}
+                () = tokio::time::sleep(EVERY) => {}
                 () = stop.cancelled() => return,
             }
         }
@@ -87,6 +89,23 @@ impl Cluster {
             }
         }
         let asked = addresses.len();
+        faults.extend(self.ask_each(addresses).await);
+        for fault in faults.difference(told) {
+            warn!("{fault}");
+        }
+        *told = faults;
+        asked
+    }
+
+    /// Asks the peers again that have not answered.
+    pub(crate) async fn ask_suspects(&self) {
+        let suspects = self.view().suspects(Instant::now()).take(A_SECOND as usize).collect();
+        self.ask_each(suspects).await;
+    }
+
+    /// Asks these peers; returns what is wrong with the cluster.
+    async fn ask_each(&self, addresses: BTreeSet<SocketAddr>) -> BTreeSet<String> {
+        let mut faults = BTreeSet::new();
         let answers = futures_util::stream::iter(addresses).map(|address| async move {
             let begun = Instant::now();
             let report = tokio::time::timeout(ANSWER, self.ask(address)).await;
@@ -98,14 +117,12 @@ impl Cluster {
                 Ok(report) => report,
                 Err(error) => {
                     debug!(%address, error, "a peer does not answer");
+                    self.view_mut().missed(address);
                     continue;
                 }
             };
             let name = report.name.clone();
-            let heard = {
-                let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
-                view.heard(report, address, took, Instant::now())
-            };
+            let heard = self.view_mut().heard(report, address, took, Instant::now());
             match heard {
                 Heard::New => info!(node = name, %address, "a node of the cluster answers"),
                 Heard::NameTaken => {
@@ -117,11 +134,7 @@ impl Cluster {
                 Heard::Known | Heard::Myself => {}
             }
         }
-        for fault in faults.difference(told) {
-            warn!("{fault}");
-        }
-        *told = faults;
-        asked
+        faults
     }
 
     /// How the node at this address is.

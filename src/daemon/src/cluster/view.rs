@@ -2,11 +2,14 @@
 //! come in from outside.
 //!
 //! ```text
-//!            report                      silence of `lost_after`
-//!  unknown ────────► answers ──────────────────────────────────► lost ──► forgotten after a day
-//!                       ▲                    report                │
-//!                       └──────────────────────────────────────────┘
+//!            report             three questions without an answer, or silence of `lost_after`
+//!  unknown ────────► answers ──────────────────────────────────────────────► lost ──► forgotten after a day
+//!                       ▲                        report                        │
+//!                       └──────────────────────────────────────────────────────┘
 //! ```
+//!
+//! A node that missed a question is a suspect until it is lost or answers: suspects are asked more often than
+//! the others, so that a lost node is seen soon also where a round of all nodes takes long.
 //!
 //! It says where a node can be reached and where a new session fits. It must never say whose a session is:
 //! only the table of owners knows ([`super::owners`]).
@@ -22,6 +25,9 @@ use super::placement::NodeLoad;
 
 /// A node that is silent for this long is still shown, as lost.
 const FORGET: Duration = Duration::from_secs(24 * 3600);
+
+/// A node is lost after so many questions in a row without an answer.
+const MISSED: u32 = 3;
 
 /// What a node says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,6 +61,16 @@ pub struct KnownNode {
     pub seen: Instant,
     /// How long the answer took.
     pub took: Duration,
+    /// Questions since then that it has not answered.
+    missed: u32,
+    /// Whether [`View::newly_lost`] has named it.
+    is_told: bool,
+}
+
+impl KnownNode {
+    fn is_lost(&self, lost_after: Duration, now: Instant) -> bool {
+        self.missed >= MISSED || now.saturating_duration_since(self.seen) > lost_after
+    }
 }
 
 /// What a report changes.
@@ -99,8 +115,8 @@ impl View {
         if report.name == self.name {
             return Heard::NameTaken;
         }
-        let (known, lost_after) = (self.nodes.get(&report.name), self.lost_after);
-        let was_there = known.is_some_and(|known| now.duration_since(known.seen) <= lost_after);
+        let known = self.nodes.get(&report.name);
+        let was_there = known.is_some_and(|known| self.answers(known, now));
         // The same process may answer at several addresses; a daemon that was replaced answers at its own.
         let is_same =
             known.is_none_or(|known| known.address == address || known.report.instance == report.instance);
@@ -108,18 +124,42 @@ impl View {
             return Heard::NameTaken;
         }
         let is_new = !was_there || known.is_some_and(|known| known.report.instance != report.instance);
-        self.nodes.insert(report.name.clone(), KnownNode { report, address, seen: now, took });
+        let node = KnownNode { report, address, seen: now, took, missed: 0, is_told: false };
+        self.nodes.insert(node.report.name.clone(), node);
         if is_new { Heard::New } else { Heard::Known }
     }
 
+    /// A question to this address got no answer.
+    pub fn missed(&mut self, address: SocketAddr) {
+        for node in self.nodes.values_mut().filter(|node| node.address == address) {
+            node.missed = node.missed.saturating_add(1);
+        }
+    }
+
+    /// A call could not be passed on to this node: it becomes a suspect, and no more by any number of calls.
+    pub fn suspect(&mut self, name: &str) {
+        if let Some(node) = self.nodes.get_mut(name) {
+            node.missed = node.missed.max(1);
+        }
+    }
+
+    /// Where the nodes are that missed a question and are not lost.
+    pub fn suspects(&self, now: Instant) -> impl Iterator<Item = SocketAddr> {
+        let suspects = self.nodes.values().filter(move |node| node.missed > 0 && self.answers(node, now));
+        suspects.map(|node| node.address)
+    }
+
     /// Forgets nodes that have been silent for too long, and returns the names of those that were lost since
-    /// `before`.
-    pub fn pass(&mut self, before: Instant, now: Instant) -> Vec<String> {
-        self.nodes.retain(|_, node| now.duration_since(node.seen) < FORGET);
-        let is_lost =
-            |node: &&KnownNode, at: Instant| at.saturating_duration_since(node.seen) > self.lost_after;
-        let lost = self.nodes.values().filter(|node| is_lost(node, now) && !is_lost(node, before));
-        lost.map(|node| node.report.name.clone()).collect()
+    /// this was called last.
+    pub fn newly_lost(&mut self, now: Instant) -> Vec<String> {
+        self.nodes.retain(|_, node| now.saturating_duration_since(node.seen) < FORGET);
+        let lost_after = self.lost_after;
+        let lost = self.nodes.values_mut().filter(|node| !node.is_told && node.is_lost(lost_after, now));
+        lost.map(|node| {
+            node.is_told = true;
+            node.report.name.clone()
+        })
+        .collect()
     }
 
     /// Where a node answers; `None` if it does not.
@@ -137,7 +177,7 @@ impl View {
     /// Whether a node is not lost.
     #[must_use]
     pub fn answers(&self, node: &KnownNode, now: Instant) -> bool {
-        now.saturating_duration_since(node.seen) <= self.lost_after
+        !node.is_lost(self.lost_after, now)
     }
 
     /// All other nodes, by name, those that are lost too.
@@ -216,13 +256,49 @@ mod tests {
         assert_eq!(view.address("b", start + 2 * LOST), Some(at(1)));
         let late = start + 2 * LOST + Duration::from_millis(1);
         assert_eq!(view.address("b", late), None);
-        assert_eq!(view.pass(start + 2 * LOST, late), ["b"]);
-        assert!(view.pass(late, late + LOST).is_empty(), "it is told once");
+        assert_eq!(view.newly_lost(late), ["b"]);
+        assert!(view.newly_lost(late + LOST).is_empty(), "it is told once");
         assert!(!view.loads(own(), late)[1].takes_new);
         assert_eq!(view.name_of(NodeTag::of("b")), Some("b"));
         assert_eq!(hear(&mut view, 3 * LOST), Heard::New);
-        view.pass(late, start + 3 * LOST + FORGET);
+        view.newly_lost(start + 3 * LOST + FORGET);
         assert_eq!(view.nodes().count(), 0);
+    }
+
+    #[test]
+    fn a_node_that_misses_three_questions_is_lost_however_long_a_round_is() {
+        let (mut view, now) = (View::new("me", "0", Duration::from_secs(61)), Instant::now());
+        view.heard(report("b", "1"), at(1), Duration::ZERO, now);
+        view.heard(report("c", "2"), at(2), Duration::ZERO, now);
+        assert_eq!(view.suspects(now).count(), 0);
+        for _ in 0..2 {
+            view.missed(at(1));
+            assert_eq!(view.suspects(now).collect::<Vec<_>>(), [at(1)]);
+            assert!(view.newly_lost(now).is_empty() && view.address("b", now).is_some());
+        }
+        view.missed(at(1));
+        assert_eq!(view.newly_lost(now), ["b"]);
+        assert_eq!(
+            (view.address("b", now), view.suspects(now).count()),
+            (None, 0),
+            "and asked as seldom as others"
+        );
+        assert_eq!(view.heard(report("b", "1"), at(1), Duration::ZERO, now), Heard::New);
+        view.missed(at(1));
+        view.heard(report("b", "1"), at(1), Duration::ZERO, now);
+        view.missed(at(1));
+        view.missed(at(1));
+        assert!(view.address("b", now).is_some(), "only questions in a row count");
+    }
+
+    #[test]
+    fn calls_that_cannot_be_passed_on_make_a_suspect_and_nobody_lost() {
+        let (mut view, now) = (View::new("me", "0", LOST), Instant::now());
+        view.heard(report("b", "1"), at(1), Duration::ZERO, now);
+        (0..9).for_each(|_| view.suspect("b"));
+        assert_eq!(view.suspects(now).collect::<Vec<_>>(), [at(1)]);
+        assert!(view.address("b", now).is_some(), "a question decides");
+        view.suspect("nobody");
     }
 
     #[test]

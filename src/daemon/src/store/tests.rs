@@ -13,6 +13,7 @@ use super::*;
 mod before;
 mod bounds;
 mod crash;
+mod fences;
 mod full;
 mod kill;
 mod model;

@@ -193,19 +193,21 @@ impl Node {
         }
     }
 
-    /// Object and row are there: acknowledges, if the lease still holds.
+    /// Object and row are there: acknowledges. The row has compared the fence in the step that changed it, so
+    /// the write is saved and its place in the order of writes is fixed, even if the lease has ended
+    /// meanwhile.
     pub(super) fn written(&mut self, session: usize, number: u64) {
         let now = self.now;
         let Some((grant, turn)) = self.turn(session, number) else { return };
         let (turn, fence) = (*turn, grant.fence);
-        if !self.rules.owns(&self.lease, grant, now) {
-            return self.lost(session, number, Answer::Unknown);
-        }
         self.note(Note::Acknowledged { session, fence, file: turn.file, saved: turn.saved });
         self.answer(turn.caller, turn.call, Answer::Done);
         if let Some(owned) = self.sessions.get_mut(&session) {
             owned.files[turn.file] = Some(turn.saved);
             owned.turn = None;
+        }
+        if !self.rules.owns(&self.lease, grant, now) {
+            return self.drop_session(session, Answer::Later);
         }
         if self.draining { self.hand_over(session) } else { self.next_turn(session) }
     }

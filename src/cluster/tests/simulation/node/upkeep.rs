@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use paddock_cluster::ownership::Grant;
+use paddock_cluster::ownership::{Grant, Start};
 use paddock_cluster::placement::{self, NodeLoad};
 
 use super::{CAPACITY, Node, Pending, REQUEST, STATEMENT, SWEEP};
@@ -12,9 +12,18 @@ use crate::simulation::rules::Mutation;
 
 impl Node {
     pub(super) fn join(&mut self) {
-        let rpc = self.ask(Pending::Renew { asked: self.now }, STATEMENT);
-        self.out.push(Action::Database(rpc, Statement::Join { free: CAPACITY }));
+        let rpc = self.ask(Pending::Draw, STATEMENT);
+        self.out.push(Action::Database(rpc, Statement::Draw));
         self.after(self.rules.terms.renew_every(), Input::Tick);
+    }
+
+    pub(super) fn drew(&mut self, start: Start) {
+        if start < self.start || self.lease.ends().is_some() {
+            return; // a later try has joined, or is about to
+        }
+        self.start = start;
+        let rpc = self.ask(Pending::Join { start, asked: self.now }, STATEMENT);
+        self.out.push(Action::Database(rpc, Statement::Join { start, free: CAPACITY }));
     }
 
     pub(super) fn renew(&mut self) {
@@ -25,7 +34,7 @@ impl Node {
         let rpc = self.ask(Pending::Renew { asked: self.now }, wait);
         let used = u32::try_from(self.sessions.len()).unwrap_or(u32::MAX);
         let (free, draining) = (CAPACITY.saturating_sub(used), self.draining);
-        self.out.push(Action::Database(rpc, Statement::Renew { free, draining }));
+        self.out.push(Action::Database(rpc, Statement::Renew { start: self.start, free, draining }));
         self.after(self.rules.terms.renew_every(), Input::Tick);
     }
 
@@ -135,7 +144,7 @@ impl Node {
         let empty = self.sessions.is_empty() && self.ending.is_empty() && self.handing_over.is_empty();
         if self.draining && !self.left && empty && !self.pending.values().any(busy) {
             let rpc = self.ask(Pending::Leave, STATEMENT);
-            self.out.push(Action::Database(rpc, Statement::Leave));
+            self.out.push(Action::Database(rpc, Statement::Leave { start: self.start }));
         }
     }
 

@@ -37,6 +37,16 @@ impl World {
         Self { url, objects, terms: Terms { lease: Duration::from_secs(30), margin: Duration::from_secs(5) } }
     }
 
+    /// One whose nodes die quickly.
+    pub(super) fn short() -> Self {
+        World { terms: SHORT, ..World::new() }
+    }
+
+    /// The address of its database.
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
     /// In words that a child process gets.
     pub(super) fn in_words(&self) -> String {
         let options = self.objects.options.iter().map(|(name, value)| format!("{name}={value}"));
@@ -141,7 +151,7 @@ async fn any_changes_are_there_after_any_restart_and_after_the_loss_of_the_disk(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_has_one_owner_and_what_a_dead_one_acknowledged_is_with_the_next() {
-    let world = World { terms: SHORT, ..World::new() };
+    let world = World::short();
     let (one, two) = (TempDir::new_in(MEMORY).unwrap(), TempDir::new_in(MEMORY).unwrap());
     let (host, database) = world.url.trim_start_matches("postgres://postgres@").split_once('/').unwrap();
     let wire = Wire::to(host.to_owned()).await;
