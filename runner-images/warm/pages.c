@@ -7,8 +7,9 @@
  * many in one call, which also costs less. Nothing but addresses is kept of the trial. A page that is not in the lists is put
  * in place when it is used, as ever.
  *
- * A fork copies the entries of a mapping of a file only if a page of the mapping is private. Where a program uses much of a file,
- * that costs less than finding the pages in each child. */
+ * A fork copies the entries of a mapping of a file only if a page of the mapping is private. Where a program uses some of a file,
+ * that costs a fraction of finding the pages in each child: so the parent makes a page of such a mapping private, and has the
+ * entries of all the pages that programs use, and of no others. */
 #include "warm.h"
 #include <fcntl.h>
 #include <stdint.h>
@@ -27,7 +28,8 @@ struct range {
     uintptr_t start, end;
 };
 enum { MAPPINGS = 4096, RANGES = 4096, ENTRIES = 512 };
-#define MUCH (256 << 10) /* bytes of a mapping that a program uses, from which on a fork had better copy its entries */
+#define MUCH (64 << 10) /* bytes of a mapping that a program uses, from which on a fork had better copy its entries */
+#define AROUND ((uintptr_t)64 << 10) /* where a page of a file is used, the kernel finds its neighbours in such a part too */
 static struct mapping {
     struct range at;
     int can_write, executes, reads; /* reads: its pages are those of a file, which a child has only when it has used them */
@@ -122,19 +124,19 @@ static int make_copied(const struct mapping *it)
 {
     size_t length = it->at.end - it->at.start;
     int protection = PROT_READ | (it->executes ? PROT_EXEC : 0);
-    if (mprotect((void *)it->at.start, length, protection | PROT_WRITE) != 0)
+    if (!it->can_write && mprotect((void *)it->at.start, length, protection | PROT_WRITE) != 0)
         return -1; /* a rule of the host against code that can be written: programs are slower, and as right */
     volatile char *first = (volatile char *)it->at.start;
     *first = *first;
-    return mprotect((void *)it->at.start, length, protection);
+    return it->can_write ? 0 : mprotect((void *)it->at.start, length, protection);
 }
 
-/* Forgets the pages of one mapping's file that the trial did not use: the parent has them of its start. `used` is where the list
- * of used pages is at the mapping. */
+/* Forgets the entries that this process has of the pages of one mapping's file, except those that are used. `used` is where the
+ * list of used pages is at the mapping. */
 static void drop_unused(const struct mapping *it, const struct range *used, const struct range *end)
 {
     uint64_t entries[ENTRIES];
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = it->at.start; /* up to `at` all can go */
     int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
     for (uintptr_t at = it->at.start; at < it->at.end;) {
         size_t wanted = (it->at.end - at) / page;
@@ -146,8 +148,14 @@ static void drop_unused(const struct mapping *it, const struct range *used, cons
             while (used < end && used->end <= at)
                 used++;
             if (is_present(entries[i]) && !is_private(entries[i]) && !(used < end && used->start <= at))
-                madvise((void *)at, page, MADV_DONTNEED);
+                continue;
+            if (from < at)
+                madvise((void *)from, at - from, MADV_DONTNEED);
+            from = at + page;
         }
+        if (from < at)
+            madvise((void *)from, at - from, MADV_DONTNEED);
+        from = at;
     }
     close(pagemap);
 }
@@ -164,7 +172,9 @@ void copy_found(void)
         for (; found < end && found->start < it->at.end; found++)
             length += found->end - found->start;
         if (length >= MUCH && make_copied(it) == 0) {
-            drop_unused(it, first, found);
+            for (struct range *one = first; one < found; one++)
+                madvise((void *)one->start, one->end - one->start, MADV_POPULATE_READ);
+            drop_unused(it, first, found); /* the neighbours too, which the kernel has found with them */
             continue;
         }
         memmove(rest, first, (size_t)(found - first) * sizeof *first);
@@ -175,7 +185,12 @@ void copy_found(void)
 
 void place_pages(void)
 {
-    for (size_t n = 0; learnt != NULL && n < learnt->copied + learnt->found; n++)
-        madvise((void *)learnt->ranges[n].start, learnt->ranges[n].end - learnt->ranges[n].start,
-            n < learnt->copied ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+    if (learnt == NULL)
+        return;
+    const struct range *at = learnt->ranges, *found = at + learnt->copied, *end = found + learnt->found;
+    for (; at < found; at++)
+        madvise((void *)at->start, at->end - at->start, MADV_POPULATE_WRITE);
+    for (; at < end; at++) /* the kernel looks at each page of a range, so only one of each part is named */
+        for (uintptr_t page = at->start; page < at->end; page = (page | (AROUND - 1)) + 1)
+            madvise((void *)page, 1, MADV_POPULATE_READ);
 }

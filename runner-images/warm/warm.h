@@ -28,7 +28,6 @@ struct interpreter {
     void (*prepare)(void);         /* in the child, before it reports that it is ready; it may end the process */
     const char *trial;             /* the path of the program that shows which pages programs write to */
     int places_late;               /* before the first run no child has these pages in place: an idle parent then holds less */
-    int copies_found;              /* whether the parent calls copy_found() after it */
     /* For a snapshot of the parent, or NULL: the directory, the files that the parent depends on (ended by NULL), and what the
      * restored parent does with its environment, a list of "NAME=value" that an empty string ends. It returns the name of a
      * variable with which the parent cannot go on, or NULL. */
@@ -63,8 +62,7 @@ int pages_to_learn(int is_restored);
 void report_pages(void);
 /* In the parent, after the trial: keeps the list where no child can change it. */
 void keep_pages(void);
-/* In the parent, after that: lets forks copy the entries of files of which programs use much, and of no other page of these. For an
- * interpreter that has large files mapped. */
+/* In the parent, after that: lets forks copy the entries of files that programs use, and of no other page of these. */
 void copy_found(void);
 /* In a child: copies those that programs write to, and finds the others. */
 void place_pages(void);
@@ -85,8 +83,9 @@ int is_scheduled_as_at_first(void);
 /* Starts the holder, which keeps the memory of this process after its end. Returns its PID, or -1. */
 pid_t hold_memory(void);
 /* Reports `ready`, blocks until a run arrives, and moves its streams to descriptors 0, 1 and 2. Ends the process if paddock
- * closes the connection. `taken` is an eventfd that tells the parent that this child has taken a run. */
-void take(struct run *run, const char *code_name, int taken);
+ * closes the connection. `taken` is an eventfd that tells the parent that this child has taken a run. `holds`: a holder keeps its
+ * memory. */
+void take(struct run *run, const char *code_name, int taken, int holds);
 
 #ifdef __cplusplus
 }
