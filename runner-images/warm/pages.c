@@ -5,7 +5,8 @@
  * counters, the stacks, the code of the interpreter. A trial shows which: a child that runs a small program of the image before
  * the first real one, and reports the pages that it has in the end. Each later child then copies or finds them while it waits,
  * many in one call, which also costs less. Nothing but addresses is kept of the trial. A page that is not in the lists is put
- * in place when it is used, as ever.
+ * in place when it is used, as ever. The lists of a restored parent are in a file beside its snapshot: all that are restored of
+ * it have the same memory, so one trial is enough.
  *
  * A fork copies the entries of a mapping of a file only if a page of the mapping is private. Where a program uses some of a file,
  * that costs a fraction of finding the pages in each child: so the parent makes a page of such a mapping private, and has the
@@ -35,6 +36,12 @@ static struct mapping {
     int can_write, executes, reads; /* reads: its pages are those of a file, which a child has only when it has used them */
 } mappings[MAPPINGS]; /* what the parent has, before the trial */
 static size_t mapped;
+/* The file of what was learnt, beside a snapshot, in this order: this, the ranges, the mappings. */
+#define PAGES_NAME "pages"
+struct learnt_head {
+    size_t copied, found, mapped;
+    int is_small;
+};
 static struct learnt {
     size_t copied, found; /* how many of each; the trial puts the second ones behind RANGES, keep_pages() behind the first ones */
     struct range ranges[2 * RANGES];
@@ -117,6 +124,69 @@ void keep_pages(void)
     }
     munmap(learnt, sizeof *learnt);
     learnt = own;
+}
+
+/* The path of the file, or an empty one if it is too long. */
+static const char *path_of(const char *directory, char path[512])
+{
+    if (snprintf(path, 512, "%s/%s", directory, PAGES_NAME) >= 512)
+        *path = 0;
+    return path;
+}
+
+/* Reads or writes all of it. */
+static int move_all(ssize_t (*move)(int, void *, size_t), int file, void *all, size_t length)
+{
+    for (char *at = all; length > 0;) {
+        ssize_t moved = move(file, at, length);
+        if (moved <= 0)
+            return -1;
+        at += moved, length -= (size_t)moved;
+    }
+    return 0;
+}
+
+static ssize_t put(int file, void *from, size_t length) { return write(file, from, length); }
+
+int save_pages(const char *directory, int is_small)
+{
+    char path[512];
+    int out = open(path_of(directory, path), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (out < 0)
+        return -1;
+    if (learnt != NULL) {
+        struct learnt_head head = {learnt->copied, learnt->found, mapped, is_small};
+        if (move_all(put, out, &head, sizeof head) != 0 ||
+            move_all(put, out, learnt->ranges, (head.copied + head.found) * sizeof *learnt->ranges) != 0 ||
+            move_all(put, out, mappings, mapped * sizeof *mappings) != 0 || fsync(out) != 0) {
+            unlink(path);
+            return 1;
+        }
+    }
+    return close(out) == 0 ? 0 : 1;
+}
+
+int load_pages(const char *directory, int *is_small)
+{
+    char path[512];
+    struct learnt_head head;
+    int in = open(path_of(directory, path), O_RDONLY | O_CLOEXEC), is_read = 0;
+    if (in < 0)
+        return -1;
+    if (move_all(read, in, &head, sizeof head) == 0 && head.copied <= RANGES && head.found <= RANGES && head.mapped <= MAPPINGS) {
+        size_t count = head.copied + head.found;
+        learnt = malloc(sizeof *learnt - (2 * RANGES - count) * sizeof *learnt->ranges);
+        is_read = learnt != NULL && move_all(read, in, learnt->ranges, count * sizeof *learnt->ranges) == 0 &&
+            move_all(read, in, mappings, head.mapped * sizeof *mappings) == 0;
+        if (is_read)
+            learnt->copied = head.copied, learnt->found = head.found, mapped = head.mapped, *is_small = head.is_small;
+    }
+    if (!is_read) {
+        free(learnt);
+        learnt = NULL;
+    }
+    close(in);
+    return is_read ? 0 : -1;
 }
 
 /* Makes forks copy the entries of a mapping: one page of it becomes private, with what was in it. */

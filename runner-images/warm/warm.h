@@ -62,6 +62,10 @@ int pages_to_learn(int is_restored);
 void report_pages(void);
 /* In the parent, after the trial: keeps the list where no child can change it. */
 void keep_pages(void);
+/* Writes the list into a new file of a directory. 0: that is done; -1: there is such a file, or there can be none; 1: it failed. */
+int save_pages(const char *directory, int is_small);
+/* In a restored parent, in place of the trial: reads the list. Returns -1 if there is none. */
+int load_pages(const char *directory, int *is_small);
 /* In the parent, after that: lets forks copy the entries of files that programs use, and of no other page of these. */
 void copy_found(void);
 /* In a child: copies those that programs write to, and finds the others. */
