@@ -154,16 +154,15 @@ int save_pages(const char *directory, int is_small)
     int out = open(path_of(directory, path), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (out < 0)
         return -1;
-    if (learnt != NULL) {
-        struct learnt_head head = {learnt->copied, learnt->found, mapped, is_small};
-        if (move_all(put, out, &head, sizeof head) != 0 ||
-            move_all(put, out, learnt->ranges, (head.copied + head.found) * sizeof *learnt->ranges) != 0 ||
-            move_all(put, out, mappings, mapped * sizeof *mappings) != 0 || fsync(out) != 0) {
-            unlink(path);
-            return 1;
-        }
-    }
-    return close(out) == 0 ? 0 : 1;
+    struct learnt_head head = {0};
+    if (learnt != NULL)
+        head = (struct learnt_head){learnt->copied, learnt->found, mapped, is_small};
+    /* Of a trial that failed there is nothing to keep: each restored parent tries again. */
+    int failed = head.copied == 0 || move_all(put, out, &head, sizeof head) != 0 ||
+        move_all(put, out, learnt->ranges, (head.copied + head.found) * sizeof *learnt->ranges) != 0 ||
+        move_all(put, out, mappings, mapped * sizeof *mappings) != 0 || fsync(out) != 0;
+    failed |= close(out) != 0;
+    return failed ? unlink(path) : 0;
 }
 
 int load_pages(const char *directory, int *is_small)

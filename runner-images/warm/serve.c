@@ -183,10 +183,9 @@ int serve(const struct interpreter *interpreter, struct run *run)
         if (try_once(interpreter, run, interpreter->snapshot != NULL))
             return 0;
         keep_pages();
-        /* Whoever saves a snapshot restores it once where that file can be made; elsewhere it cannot. */
-        int saved = interpreter->snapshot != NULL ? save_pages(interpreter->snapshot, is_small) : -1;
-        if (saved >= 0)
-            _exit(saved);
+        /* Who saves a snapshot restores it once where that file can be made, for nothing else. */
+        if (interpreter->snapshot != NULL && save_pages(interpreter->snapshot, is_small) == 0)
+            _exit(0);
     }
     int taken = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     struct sigaction action = {.sa_handler = on_child, .sa_flags = SA_RESTART | SA_NOCLDSTOP};

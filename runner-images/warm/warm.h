@@ -62,7 +62,7 @@ int pages_to_learn(int is_restored);
 void report_pages(void);
 /* In the parent, after the trial: keeps the list where no child can change it. */
 void keep_pages(void);
-/* Writes the list into a new file of a directory. 0: that is done; -1: there is such a file, or there can be none; 1: it failed. */
+/* Writes the list into a new file of a directory, or removes that if it cannot. Returns -1 if there can be no new file. */
 int save_pages(const char *directory, int is_small);
 /* In a restored parent, in place of the trial: reads the list. Returns -1 if there is none. */
 int load_pages(const char *directory, int *is_small);
