@@ -11,6 +11,7 @@
  * A fork copies the entries of a mapping of a file only if a page of the mapping is private. Where a program uses some of a file,
  * that costs a fraction of finding the pages in each child: so the parent makes a page of such a mapping private, and has the
  * entries of all the pages that programs use, and of no others. */
+#include "snapshot.h"
 #include "warm.h"
 #include <fcntl.h>
 #include <stdint.h>
@@ -126,6 +127,35 @@ void keep_pages(void)
     learnt = own;
 }
 
+/* Forgets the entries that this process has of the pages of one mapping's file, except those that are used. `used` is where the
+ * list of used pages is at the mapping. */
+static void drop_unused(const struct mapping *it, const struct range *used, const struct range *end)
+{
+    uint64_t entries[ENTRIES];
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = it->at.start; /* up to `at` all can go */
+    int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    for (uintptr_t at = it->at.start; at < it->at.end;) {
+        size_t wanted = (it->at.end - at) / page;
+        ssize_t got = pread(pagemap, entries, (wanted < ENTRIES ? wanted : ENTRIES) * sizeof *entries,
+            (off_t)(at / page * sizeof *entries));
+        if (got <= 0)
+            break;
+        for (size_t i = 0; i < (size_t)got / sizeof *entries; i++, at += page) {
+            while (used < end && used->end <= at)
+                used++;
+            if (is_present(entries[i]) && !is_private(entries[i]) && !(used < end && used->start <= at))
+                continue;
+            if (from < at)
+                madvise((void *)from, at - from, MADV_DONTNEED);
+            from = at + page;
+        }
+        if (from < at)
+            madvise((void *)from, at - from, MADV_DONTNEED);
+        from = at;
+    }
+    close(pagemap);
+}
+
 /* The path of the file, or an empty one if it is too long. */
 static const char *path_of(const char *directory, char path[512])
 {
@@ -148,21 +178,41 @@ static int move_all(ssize_t (*move)(int, void *, size_t), int file, void *all, s
 
 static ssize_t put(int file, void *from, size_t length) { return write(file, from, length); }
 
-int save_pages(const char *directory, int is_small)
+int new_pages(const char *directory)
 {
     char path[512];
-    int out = open(path_of(directory, path), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-    if (out < 0)
-        return -1;
+    return open(path_of(directory, path), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+}
+
+/* What the kernel has read of a file beside a page that was used, it gives to each process that uses one of its neighbours. So it
+ * must have nothing of the file, and read no page but those that are used. */
+void forget_file(const char *directory)
+{
+    char path[512];
+    for (size_t n = 0; n < mapped; n++) {
+        if (!mappings[n].reads)
+            continue;
+        madvise((void *)mappings[n].at.start, mappings[n].at.end - mappings[n].at.start, MADV_RANDOM);
+        drop_unused(&mappings[n], NULL, NULL);
+    }
+    int file = snprintf(path, sizeof path, "%s/" SNAPSHOT_NAME, directory) < (int)sizeof path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    if (file >= 0) {
+        posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+        close(file);
+    }
+}
+
+void save_pages(int out, const char *directory, int is_small)
+{
+    char path[512];
     struct learnt_head head = {0};
     if (learnt != NULL)
         head = (struct learnt_head){learnt->copied, learnt->found, mapped, is_small};
     /* Of a trial that failed there is nothing to keep: each restored parent tries again. */
-    int failed = head.copied == 0 || move_all(put, out, &head, sizeof head) != 0 ||
+    if (head.copied == 0 || move_all(put, out, &head, sizeof head) != 0 ||
         move_all(put, out, learnt->ranges, (head.copied + head.found) * sizeof *learnt->ranges) != 0 ||
-        move_all(put, out, mappings, mapped * sizeof *mappings) != 0 || fsync(out) != 0;
-    failed |= close(out) != 0;
-    return failed ? unlink(path) : 0;
+        move_all(put, out, mappings, mapped * sizeof *mappings) != 0 || fsync(out) != 0)
+        unlink(path_of(directory, path));
 }
 
 int load_pages(const char *directory, int *is_small)
@@ -198,35 +248,6 @@ static int make_copied(const struct mapping *it)
     volatile char *first = (volatile char *)it->at.start;
     *first = *first;
     return it->can_write ? 0 : mprotect((void *)it->at.start, length, protection);
-}
-
-/* Forgets the entries that this process has of the pages of one mapping's file, except those that are used. `used` is where the
- * list of used pages is at the mapping. */
-static void drop_unused(const struct mapping *it, const struct range *used, const struct range *end)
-{
-    uint64_t entries[ENTRIES];
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = it->at.start; /* up to `at` all can go */
-    int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
-    for (uintptr_t at = it->at.start; at < it->at.end;) {
-        size_t wanted = (it->at.end - at) / page;
-        ssize_t got = pread(pagemap, entries, (wanted < ENTRIES ? wanted : ENTRIES) * sizeof *entries,
-            (off_t)(at / page * sizeof *entries));
-        if (got <= 0)
-            break;
-        for (size_t i = 0; i < (size_t)got / sizeof *entries; i++, at += page) {
-            while (used < end && used->end <= at)
-                used++;
-            if (is_present(entries[i]) && !is_private(entries[i]) && !(used < end && used->start <= at))
-                continue;
-            if (from < at)
-                madvise((void *)from, at - from, MADV_DONTNEED);
-            from = at + page;
-        }
-        if (from < at)
-            madvise((void *)from, at - from, MADV_DONTNEED);
-        from = at;
-    }
-    close(pagemap);
 }
 
 void copy_found(void)

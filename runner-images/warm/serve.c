@@ -38,9 +38,10 @@
 
 /* The trial is killed after this many seconds. */
 #define TRIAL_S 5
+#define TRIAL_FOR_ALL_S 60
 
 /* KiB that a process has, up to which the kernel frees them about as fast as it starts a holder (hold.c). */
-#define SMALL_KIB (24 << 10)
+#define SMALL_KIB (12 << 10)
 
 static int64_t now_ms(void)
 {
@@ -123,21 +124,24 @@ static pid_t fork_child(const struct interpreter *interpreter, struct run *run, 
 }
 
 /* Runs the image's trial (pages.c). Returns 1 in its process, which then becomes the program, and 0 in the parent when it is
- * over. It may take some seconds on a busy machine, and fail: then nothing is learnt. */
-static int try_once(const struct interpreter *interpreter, struct run *run, int is_restored)
+ * over. It may take some seconds on a busy machine, and fail: then nothing is learnt. `is_for_all`: what it learns is for all
+ * that are restored of the snapshot, and each page is read from the disk. */
+static int try_once(const struct interpreter *interpreter, struct run *run, int is_restored, int is_for_all)
 {
     static char *no_variables[] = {NULL};
     int status, nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
     int output[2]; /* a pipe, as programs have; what the trial prints fits into it */
     if (nowhere < 0 || pipe2(output, O_CLOEXEC) != 0 || pages_to_learn(is_restored) != 0)
         return 0;
+    if (is_for_all)
+        forget_file(interpreter->snapshot);
     interpreter->before_fork();
     pid_t pid = fork();
     if (pid == 0)
         replace_descriptors();
     interpreter->after_fork(pid == 0);
     if (pid == 0) {
-        alarm(TRIAL_S);
+        alarm(is_for_all ? TRIAL_FOR_ALL_S : TRIAL_S);
         dup2(nowhere, 0);
         dup2(output[1], 1);
         dup2(output[1], 2);
@@ -180,12 +184,15 @@ int serve(const struct interpreter *interpreter, struct run *run)
     if (interpreter->snapshot != NULL)
         save_once(interpreter);
     if (interpreter->snapshot == NULL || load_pages(interpreter->snapshot, &is_small) != 0) {
-        if (try_once(interpreter, run, interpreter->snapshot != NULL))
+        /* Who saves a snapshot restores it once where the file can be made, for nothing else. */
+        int list = interpreter->snapshot != NULL ? new_pages(interpreter->snapshot) : -1;
+        if (try_once(interpreter, run, interpreter->snapshot != NULL, list >= 0))
             return 0;
         keep_pages();
-        /* Who saves a snapshot restores it once where that file can be made, for nothing else. */
-        if (interpreter->snapshot != NULL && save_pages(interpreter->snapshot, is_small) == 0)
+        if (list >= 0) {
+            save_pages(list, interpreter->snapshot, is_small);
             _exit(0);
+        }
     }
     int taken = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     struct sigaction action = {.sa_handler = on_child, .sa_flags = SA_RESTART | SA_NOCLDSTOP};

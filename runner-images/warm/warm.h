@@ -62,8 +62,12 @@ int pages_to_learn(int is_restored);
 void report_pages(void);
 /* In the parent, after the trial: keeps the list where no child can change it. */
 void keep_pages(void);
-/* Writes the list into a new file of a directory, or removes that if it cannot. Returns -1 if there can be no new file. */
-int save_pages(const char *directory, int is_small);
+/* Makes the file for the list in the directory of a snapshot. Returns -1 if there can be no new one. */
+int new_pages(const char *directory);
+/* Before a trial for that file: the kernel forgets what it has read of the snapshot. */
+void forget_file(const char *directory);
+/* Writes the list into the file, or removes it. */
+void save_pages(int out, const char *directory, int is_small);
 /* In a restored parent, in place of the trial: reads the list. Returns -1 if there is none. */
 int load_pages(const char *directory, int *is_small);
 /* In the parent, after that: lets forks copy the entries of files that programs use, and of no other page of these. */
