@@ -8,9 +8,9 @@
  * in place when it is used, as ever. The lists of a restored parent are in a file beside its snapshot: all that are restored of
  * it have the same memory, so one trial is enough.
  *
- * A fork copies the entries of a mapping of a file only if a page of the mapping is private. Where a program uses some of a file,
- * that costs a fraction of finding the pages in each child: so the parent makes a page of such a mapping private, and has the
- * entries of all the pages that programs use, and of no others. */
+ * A fork copies the entries of a mapping of a file if a page of the mapping is private. That is a loss: the first use of a copied
+ * entry costs three times as much, on virtual machines, as what the kernel needs for one of the sixteen pages that it finds at
+ * once. So a restored parent, whose memory is that of a file, has the entries of its private pages alone. */
 #include "snapshot.h"
 #include "warm.h"
 #include <fcntl.h>
@@ -30,11 +30,10 @@ struct range {
     uintptr_t start, end;
 };
 enum { MAPPINGS = 4096, RANGES = 4096, ENTRIES = 512 };
-#define MUCH (64 << 10) /* bytes of a mapping that a program uses, from which on a fork had better copy its entries */
 #define AROUND ((uintptr_t)64 << 10) /* where a page of a file is used, the kernel finds its neighbours in such a part too */
 static struct mapping {
     struct range at;
-    int can_write, executes, reads; /* reads: its pages are those of a file, which a child has only when it has used them */
+    int can_write, reads; /* reads: its pages are those of a file, which a child has only when it has used them */
 } mappings[MAPPINGS]; /* what the parent has, before the trial */
 static size_t mapped;
 /* The file of what was learnt, beside a snapshot, in this order: this, the ranges, the mappings. */
@@ -61,7 +60,6 @@ int pages_to_learn(int is_restored)
         if (sscanf(line, "%lx-%lx %4s %*s %*s %lu", &it->at.start, &it->at.end, flags, &inode) != 4 || flags[0] != 'r' || flags[3] != 'p')
             continue;
         it->can_write = flags[1] == 'w';
-        it->executes = flags[2] == 'x';
         /* A fork copies the entries of pages in a mapping that has pages of its own, and of no other. In a restored parent hardly
          * one has. */
         it->reads = inode != 0 && (is_restored || !it->can_write);
@@ -127,9 +125,8 @@ void keep_pages(void)
     learnt = own;
 }
 
-/* Forgets the entries that this process has of the pages of one mapping's file, except those that are used. `used` is where the
- * list of used pages is at the mapping. */
-static void drop_unused(const struct mapping *it, const struct range *used, const struct range *end)
+/* Forgets the entries that this process has of the pages of a mapping's file. */
+static void drop_found(const struct mapping *it)
 {
     uint64_t entries[ENTRIES];
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = it->at.start; /* up to `at` all can go */
@@ -141,19 +138,24 @@ static void drop_unused(const struct mapping *it, const struct range *used, cons
         if (got <= 0)
             break;
         for (size_t i = 0; i < (size_t)got / sizeof *entries; i++, at += page) {
-            while (used < end && used->end <= at)
-                used++;
-            if (is_present(entries[i]) && !is_private(entries[i]) && !(used < end && used->start <= at))
+            if (is_present(entries[i]) && !is_private(entries[i]))
                 continue;
             if (from < at)
                 madvise((void *)from, at - from, MADV_DONTNEED);
-            from = at + page;
+            from = at + page; /* a private page, or none: what is swapped out must stay */
         }
         if (from < at)
             madvise((void *)from, at - from, MADV_DONTNEED);
         from = at;
     }
     close(pagemap);
+}
+
+void forget_found(void)
+{
+    for (size_t n = 0; learnt != NULL && n < mapped; n++)
+        if (mappings[n].reads)
+            drop_found(&mappings[n]);
 }
 
 /* The path of the file, or an empty one if it is too long. */
@@ -193,7 +195,7 @@ void forget_file(const char *directory)
         if (!mappings[n].reads)
             continue;
         madvise((void *)mappings[n].at.start, mappings[n].at.end - mappings[n].at.start, MADV_RANDOM);
-        drop_unused(&mappings[n], NULL, NULL);
+        drop_found(&mappings[n]);
     }
     int file = snprintf(path, sizeof path, "%s/" SNAPSHOT_NAME, directory) < (int)sizeof path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     if (file >= 0) {
@@ -236,41 +238,6 @@ int load_pages(const char *directory, int *is_small)
     }
     close(in);
     return is_read ? 0 : -1;
-}
-
-/* Makes forks copy the entries of a mapping: one page of it becomes private, with what was in it. */
-static int make_copied(const struct mapping *it)
-{
-    size_t length = it->at.end - it->at.start;
-    int protection = PROT_READ | (it->executes ? PROT_EXEC : 0);
-    if (!it->can_write && mprotect((void *)it->at.start, length, protection | PROT_WRITE) != 0)
-        return -1; /* a rule of the host against code that can be written: programs are slower, and as right */
-    volatile char *first = (volatile char *)it->at.start;
-    *first = *first;
-    return it->can_write ? 0 : mprotect((void *)it->at.start, length, protection);
-}
-
-void copy_found(void)
-{
-    if (learnt == NULL)
-        return;
-    struct range *found = learnt->ranges + learnt->copied, *end = found + learnt->found, *rest = found;
-    for (size_t n = 0; n < mapped; n++) {
-        const struct mapping *it = &mappings[n];
-        struct range *first = found;
-        size_t length = 0;
-        for (; found < end && found->start < it->at.end; found++)
-            length += found->end - found->start;
-        if (length >= MUCH && make_copied(it) == 0) {
-            for (struct range *one = first; one < found; one++)
-                madvise((void *)one->start, one->end - one->start, MADV_POPULATE_READ);
-            drop_unused(it, first, found); /* the neighbours too, which the kernel has found with them */
-            continue;
-        }
-        memmove(rest, first, (size_t)(found - first) * sizeof *first);
-        rest += found - first;
-    }
-    learnt->found = (size_t)(rest - (learnt->ranges + learnt->copied));
 }
 
 void place_pages(void)

@@ -28,7 +28,7 @@
 /* The pause after a failed fork, or after a waiting child died. */
 #define AFTER_FAILURE_MS 100
 
-/* After this long without a word the parent prepares what makes later forks cheaper: no run is waiting for it then. */
+/* After this long without a word a restored parent makes later forks cheaper: no run is waiting for it then. */
 #define QUIET_MS 10
 
 /* The exit code of a restored process that cannot go on (EX_TEMPFAIL), as in restore/restore.c. */
@@ -203,7 +203,7 @@ int serve(const struct interpreter *interpreter, struct run *run)
     prctl(PR_SET_DUMPABLE, 0); /* no program may read or change the memory of this process */
 
     pid_t standing = 0, running = 0;
-    int has_served = 0, has_copied = 0;
+    int has_served = 0, has_forgotten = interpreter->snapshot == NULL;
     int64_t fork_at = 0; /* has a meaning only while no child is waiting */
     for (;;) {
         int64_t wait = -1;
@@ -220,13 +220,13 @@ int serve(const struct interpreter *interpreter, struct run *run)
             }
         }
         struct pollfd what[] = {{LINE, POLLRDHUP, 0}, {children, POLLIN, 0}, {taken, POLLIN, 0}};
-        int copies = standing != 0 && !has_copied && (has_served || !interpreter->places_late);
-        int heard = poll(what, 3, copies ? QUIET_MS : (int)wait);
+        int forgets = standing != 0 && !has_forgotten;
+        int heard = poll(what, 3, forgets ? QUIET_MS : (int)wait);
         if (heard < 0 && errno != EINTR)
             return -1;
-        if (heard == 0 && copies) {
-            copy_found();
-            has_copied = 1;
+        if (heard == 0 && forgets) {
+            forget_found();
+            has_forgotten = 1;
         }
         if (what[0].revents)
             _exit(0); /* paddock has closed the connection */

@@ -70,8 +70,8 @@ void forget_file(const char *directory);
 void save_pages(int out, const char *directory, int is_small);
 /* In a restored parent, in place of the trial: reads the list. Returns -1 if there is none. */
 int load_pages(const char *directory, int *is_small);
-/* In the parent, after that: lets forks copy the entries of files that programs use, and of no other page of these. */
-void copy_found(void);
+/* In a restored parent, after that: forgets the entries of its file that it has, which each fork would copy. */
+void forget_found(void);
 /* In a child: copies those that programs write to, and finds the others. */
 void place_pages(void);
 
