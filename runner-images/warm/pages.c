@@ -247,7 +247,12 @@ void place_pages(void)
     const struct range *at = learnt->ranges, *found = at + learnt->copied, *end = found + learnt->found;
     for (; at < found; at++)
         madvise((void *)at->start, at->end - at->start, MADV_POPULATE_WRITE);
-    for (; at < end; at++) /* the kernel looks at each page of a range, so only one of each part is named */
-        for (uintptr_t page = at->start; page < at->end; page = (page | (AROUND - 1)) + 1)
-            madvise((void *)page, 1, MADV_POPULATE_READ);
+    /* The kernel finds all of a part with one page of it, also for the next range. */
+    for (uintptr_t done = 0; at < end; at++) {
+        uintptr_t from = at->start > done ? at->start : done;
+        if (from >= at->end)
+            continue;
+        madvise((void *)from, at->end - from, MADV_POPULATE_READ);
+        done = ((at->end - 1) | (AROUND - 1)) + 1;
+    }
 }
