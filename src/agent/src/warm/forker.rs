@@ -134,8 +134,8 @@ impl Forker {
         })
     }
 
-    /// Kills the holder of the last run before the run's end is reported: if `is_short` says that the next run
-    /// needs the memory, or if the holder has more than memory.
+    /// Kills the holder of the last run before the run's end is reported: if `is_short` says that the next
+    /// run needs the memory, or if the holder has more than memory.
     pub(crate) fn free_now(&self, is_short: impl FnOnce() -> bool) {
         let Some(holder) = self.holder.get() else { return };
         if is_short() || !holder.has_memory_only() {
