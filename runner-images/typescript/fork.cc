@@ -261,7 +261,16 @@ void renew(v8::Local<v8::Context> context)
 // the variables that it has not set, as "NAME=value". It returns undefined when it fails.
 void serve_runs(const v8::FunctionCallbackInfo<v8::Value> &call)
 {
-    static const interpreter node_js = {"main.ts", before_fork, after_fork, prepare, "/usr/local/share/sandbox/trial.ts", true};
+    static const interpreter node_js = {.code_name = "main.ts",
+        .before_fork = before_fork,
+        .after_fork = after_fork,
+        .prepare = prepare,
+        .trial = "/usr/local/share/sandbox/trial.ts",
+        .places_late = 1,
+        .snapshot = nullptr,
+        .room = nullptr,
+        .files = nullptr,
+        .restored = nullptr};
     isolate = call.GetIsolate();
     v8::Local<v8::Context> context = isolate->GetCurrentContext();
     main_context.Reset(isolate, context);

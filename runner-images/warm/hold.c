@@ -3,8 +3,9 @@
  * The kernel needs longer to free the memory of a forked child than most programs run, and reports the end of the process
  * only after that. But it frees the memory only when the last process that uses it ends, and that process is the holder. The
  * holder shares nothing else with the program, is stopped from the start, and paddock kills it some time after the program
- * has ended. It must never run any code outside this file, nor write to the state of a library, not even `errno`: it shares
- * the thread-local memory of the program. */
+ * has ended. A small program has none: to start and to end a second process costs as much as to free its memory. The holder must
+ * never run any code outside this file, nor write to the state of a library, not even `errno`: it shares the thread-local memory
+ * of the program. */
 #include "warm.h"
 #include <limits.h>
 #include <sched.h>

@@ -5,10 +5,13 @@
  * counters, the stacks, the code of the interpreter. A trial shows which: a child that runs a small program of the image before
  * the first real one, and reports the pages that it has in the end. Each later child then copies or finds them while it waits,
  * many in one call, which also costs less. Nothing but addresses is kept of the trial. A page that is not in the lists is put
- * in place when it is used, as ever.
+ * in place when it is used, as ever. The lists of a restored parent are in a file beside its snapshot: all that are restored of
+ * it have the same memory, so one trial is enough.
  *
- * A fork copies the entries of a mapping of a file only if a page of the mapping is private. Where a program uses much of a file,
- * that costs less than finding the pages in each child. */
+ * A fork copies the entries of a mapping of a file if a page of the mapping is private. That is a loss: the first use of a copied
+ * entry costs three times as much, on virtual machines, as what the kernel needs for one of the sixteen pages that it finds at
+ * once. So a restored parent, whose memory is that of a file, has the entries of its private pages alone. */
+#include "snapshot.h"
 #include "warm.h"
 #include <fcntl.h>
 #include <stdint.h>
@@ -27,12 +30,18 @@ struct range {
     uintptr_t start, end;
 };
 enum { MAPPINGS = 4096, RANGES = 4096, ENTRIES = 512 };
-#define MUCH (256 << 10) /* bytes of a mapping that a program uses, from which on a fork had better copy its entries */
+#define AROUND ((uintptr_t)64 << 10) /* where a page of a file is used, the kernel finds its neighbours in such a part too */
 static struct mapping {
     struct range at;
-    int can_write, executes, reads; /* reads: its pages are those of a file, which a child has only when it has used them */
+    int can_write, reads; /* reads: its pages are those of a file, which a child has only when it has used them */
 } mappings[MAPPINGS]; /* what the parent has, before the trial */
 static size_t mapped;
+/* The file of what was learnt, beside a snapshot, in this order: this, the ranges, the mappings. */
+#define PAGES_NAME "pages"
+struct learnt_head {
+    size_t copied, found, mapped;
+    int is_small;
+};
 static struct learnt {
     size_t copied, found; /* how many of each; the trial puts the second ones behind RANGES, keep_pages() behind the first ones */
     struct range ranges[2 * RANGES];
@@ -51,7 +60,6 @@ int pages_to_learn(int is_restored)
         if (sscanf(line, "%lx-%lx %4s %*s %*s %lu", &it->at.start, &it->at.end, flags, &inode) != 4 || flags[0] != 'r' || flags[3] != 'p')
             continue;
         it->can_write = flags[1] == 'w';
-        it->executes = flags[2] == 'x';
         /* A fork copies the entries of pages in a mapping that has pages of its own, and of no other. In a restored parent hardly
          * one has. */
         it->reads = inode != 0 && (is_restored || !it->can_write);
@@ -117,24 +125,11 @@ void keep_pages(void)
     learnt = own;
 }
 
-/* Makes forks copy the entries of a mapping: one page of it becomes private, with what was in it. */
-static int make_copied(const struct mapping *it)
-{
-    size_t length = it->at.end - it->at.start;
-    int protection = PROT_READ | (it->executes ? PROT_EXEC : 0);
-    if (mprotect((void *)it->at.start, length, protection | PROT_WRITE) != 0)
-        return -1; /* a rule of the host against code that can be written: programs are slower, and as right */
-    volatile char *first = (volatile char *)it->at.start;
-    *first = *first;
-    return mprotect((void *)it->at.start, length, protection);
-}
-
-/* Forgets the pages of one mapping's file that the trial did not use: the parent has them of its start. `used` is where the list
- * of used pages is at the mapping. */
-static void drop_unused(const struct mapping *it, const struct range *used, const struct range *end)
+/* Forgets the entries that this process has of the pages of a mapping's file. */
+static void drop_found(const struct mapping *it)
 {
     uint64_t entries[ENTRIES];
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = it->at.start; /* up to `at` all can go */
     int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
     for (uintptr_t at = it->at.start; at < it->at.end;) {
         size_t wanted = (it->at.end - at) / page;
@@ -143,39 +138,121 @@ static void drop_unused(const struct mapping *it, const struct range *used, cons
         if (got <= 0)
             break;
         for (size_t i = 0; i < (size_t)got / sizeof *entries; i++, at += page) {
-            while (used < end && used->end <= at)
-                used++;
-            if (is_present(entries[i]) && !is_private(entries[i]) && !(used < end && used->start <= at))
-                madvise((void *)at, page, MADV_DONTNEED);
+            if (is_present(entries[i]) && !is_private(entries[i]))
+                continue;
+            if (from < at)
+                madvise((void *)from, at - from, MADV_DONTNEED);
+            from = at + page; /* a private page, or none: what is swapped out must stay */
         }
+        if (from < at)
+            madvise((void *)from, at - from, MADV_DONTNEED);
+        from = at;
     }
     close(pagemap);
 }
 
-void copy_found(void)
+void forget_found(void)
 {
-    if (learnt == NULL)
-        return;
-    struct range *found = learnt->ranges + learnt->copied, *end = found + learnt->found, *rest = found;
-    for (size_t n = 0; n < mapped; n++) {
-        const struct mapping *it = &mappings[n];
-        struct range *first = found;
-        size_t length = 0;
-        for (; found < end && found->start < it->at.end; found++)
-            length += found->end - found->start;
-        if (length >= MUCH && make_copied(it) == 0) {
-            drop_unused(it, first, found);
-            continue;
-        }
-        memmove(rest, first, (size_t)(found - first) * sizeof *first);
-        rest += found - first;
+    for (size_t n = 0; learnt != NULL && n < mapped; n++)
+        if (mappings[n].reads)
+            drop_found(&mappings[n]);
+}
+
+/* The path of the file, or an empty one if it is too long. */
+static const char *path_of(const char *directory, char path[512])
+{
+    if (snprintf(path, 512, "%s/%s", directory, PAGES_NAME) >= 512)
+        *path = 0;
+    return path;
+}
+
+/* Reads or writes all of it. */
+static int move_all(ssize_t (*move)(int, void *, size_t), int file, void *all, size_t length)
+{
+    for (char *at = all; length > 0;) {
+        ssize_t moved = move(file, at, length);
+        if (moved <= 0)
+            return -1;
+        at += moved, length -= (size_t)moved;
     }
-    learnt->found = (size_t)(rest - (learnt->ranges + learnt->copied));
+    return 0;
+}
+
+static ssize_t put(int file, void *from, size_t length) { return write(file, from, length); }
+
+int new_pages(const char *directory)
+{
+    char path[512];
+    return open(path_of(directory, path), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+}
+
+/* What the kernel has read of a file beside a page that was used, it gives to each process that uses one of its neighbours. So it
+ * must have nothing of the file, and read no page but those that are used. */
+void forget_file(const char *directory)
+{
+    char path[512];
+    for (size_t n = 0; n < mapped; n++) {
+        if (!mappings[n].reads)
+            continue;
+        madvise((void *)mappings[n].at.start, mappings[n].at.end - mappings[n].at.start, MADV_RANDOM);
+        drop_found(&mappings[n]);
+    }
+    int file = snprintf(path, sizeof path, "%s/" SNAPSHOT_NAME, directory) < (int)sizeof path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    if (file >= 0) {
+        posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+        close(file);
+    }
+}
+
+void save_pages(int out, const char *directory, int is_small)
+{
+    char path[512];
+    struct learnt_head head = {0};
+    if (learnt != NULL)
+        head = (struct learnt_head){learnt->copied, learnt->found, mapped, is_small};
+    /* Of a trial that failed there is nothing to keep: each restored parent tries again. */
+    if (head.copied == 0 || move_all(put, out, &head, sizeof head) != 0 ||
+        move_all(put, out, learnt->ranges, (head.copied + head.found) * sizeof *learnt->ranges) != 0 ||
+        move_all(put, out, mappings, mapped * sizeof *mappings) != 0 || fsync(out) != 0)
+        unlink(path_of(directory, path));
+}
+
+int load_pages(const char *directory, int *is_small)
+{
+    char path[512];
+    struct learnt_head head;
+    int in = open(path_of(directory, path), O_RDONLY | O_CLOEXEC), is_read = 0;
+    if (in < 0)
+        return -1;
+    if (move_all(read, in, &head, sizeof head) == 0 && head.copied <= RANGES && head.found <= RANGES && head.mapped <= MAPPINGS) {
+        size_t count = head.copied + head.found;
+        learnt = malloc(sizeof *learnt - (2 * RANGES - count) * sizeof *learnt->ranges);
+        is_read = learnt != NULL && move_all(read, in, learnt->ranges, count * sizeof *learnt->ranges) == 0 &&
+            move_all(read, in, mappings, head.mapped * sizeof *mappings) == 0;
+        if (is_read)
+            learnt->copied = head.copied, learnt->found = head.found, mapped = head.mapped, *is_small = head.is_small;
+    }
+    if (!is_read) {
+        free(learnt);
+        learnt = NULL;
+    }
+    close(in);
+    return is_read ? 0 : -1;
 }
 
 void place_pages(void)
 {
-    for (size_t n = 0; learnt != NULL && n < learnt->copied + learnt->found; n++)
-        madvise((void *)learnt->ranges[n].start, learnt->ranges[n].end - learnt->ranges[n].start,
-            n < learnt->copied ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+    if (learnt == NULL)
+        return;
+    const struct range *at = learnt->ranges, *found = at + learnt->copied, *end = found + learnt->found;
+    for (; at < found; at++)
+        madvise((void *)at->start, at->end - at->start, MADV_POPULATE_WRITE);
+    /* The kernel finds all of a part with one page of it, also for the next range. */
+    for (uintptr_t done = 0; at < end; at++) {
+        uintptr_t from = at->start > done ? at->start : done;
+        if (from >= at->end)
+            continue;
+        madvise((void *)from, at->end - from, MADV_POPULATE_READ);
+        done = ((at->end - 1) | (AROUND - 1)) + 1;
+    }
 }

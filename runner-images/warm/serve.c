@@ -28,6 +28,9 @@
 /* The pause after a failed fork, or after a waiting child died. */
 #define AFTER_FAILURE_MS 100
 
+/* After this long without a word a restored parent makes later forks cheaper: no run is waiting for it then. */
+#define QUIET_MS 10
+
 /* The exit code of a restored process that cannot go on (EX_TEMPFAIL), as in restore/restore.c. */
 #define CANNOT_RESTORE 75
 /* The exit code of a save command where no snapshot can be restored (EX_UNAVAILABLE). */
@@ -35,6 +38,10 @@
 
 /* The trial is killed after this many seconds. */
 #define TRIAL_S 5
+#define TRIAL_FOR_ALL_S 60
+
+/* KiB that a process has, up to which the kernel frees them about as fast as it starts a holder (hold.c). */
+#define SMALL_KIB (12 << 10)
 
 static int64_t now_ms(void)
 {
@@ -87,14 +94,19 @@ static void on_child(int signal)
         errno = before;
 }
 
+static int is_small; /* whether a program that does next to nothing has no more than SMALL_KIB */
+
 /* Forks the child that waits for the next run. Returns 0 in the child when it has taken the run, and -1 if fork() failed. */
 static pid_t fork_child(const struct interpreter *interpreter, struct run *run, int taken, int has_served)
 {
     pid_t parent = getpid(), pid;
     interpreter->before_fork();
     pid = fork();
-    if (pid == 0)
+    if (pid == 0) {
+        if (has_served || !interpreter->places_late)
+            place_pages(); /* before this process is the first to use one of them */
         replace_descriptors();
+    }
     interpreter->after_fork(pid == 0);
     if (pid != 0)
         return pid;
@@ -106,29 +118,30 @@ static pid_t fork_child(const struct interpreter *interpreter, struct run *run, 
     setsid();
     enter_domain();
     interpreter->prepare();
-    if (has_served || !interpreter->places_late)
-        place_pages();
     link_caches();
-    take(run, interpreter->code_name, taken);
+    take(run, interpreter->code_name, taken, !is_small);
     return 0;
 }
 
 /* Runs the image's trial (pages.c). Returns 1 in its process, which then becomes the program, and 0 in the parent when it is
- * over. It may take some seconds on a busy machine, and fail: then nothing is learnt. */
-static int try_once(const struct interpreter *interpreter, struct run *run, int is_restored)
+ * over. It may take some seconds on a busy machine, and fail: then nothing is learnt. `is_for_all`: what it learns is for all
+ * that are restored of the snapshot, and each page is read from the disk. */
+static int try_once(const struct interpreter *interpreter, struct run *run, int is_restored, int is_for_all)
 {
     static char *no_variables[] = {NULL};
     int status, nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
     int output[2]; /* a pipe, as programs have; what the trial prints fits into it */
     if (nowhere < 0 || pipe2(output, O_CLOEXEC) != 0 || pages_to_learn(is_restored) != 0)
         return 0;
+    if (is_for_all)
+        forget_file(interpreter->snapshot);
     interpreter->before_fork();
     pid_t pid = fork();
     if (pid == 0)
         replace_descriptors();
     interpreter->after_fork(pid == 0);
     if (pid == 0) {
-        alarm(TRIAL_S);
+        alarm(is_for_all ? TRIAL_FOR_ALL_S : TRIAL_S);
         dup2(nowhere, 0);
         dup2(output[1], 1);
         dup2(output[1], 2);
@@ -143,8 +156,10 @@ static int try_once(const struct interpreter *interpreter, struct run *run, int 
     }
     close(nowhere);
     close(output[1]);
+    struct rusage used = {0};
     if (pid > 0)
-        waitpid(pid, &status, 0);
+        wait4(pid, &status, 0, &used);
+    is_small = used.ru_maxrss > 0 && used.ru_maxrss <= SMALL_KIB;
     close(output[0]);
     return 0;
 }
@@ -168,11 +183,17 @@ int serve(const struct interpreter *interpreter, struct run *run)
         return -1;
     if (interpreter->snapshot != NULL)
         save_once(interpreter);
-    if (try_once(interpreter, run, interpreter->snapshot != NULL))
-        return 0;
-    keep_pages();
-    if (interpreter->copies_found)
-        copy_found();
+    if (interpreter->snapshot == NULL || load_pages(interpreter->snapshot, &is_small) != 0) {
+        /* Who saves a snapshot restores it once where the file can be made, for nothing else. */
+        int list = interpreter->snapshot != NULL ? new_pages(interpreter->snapshot) : -1;
+        if (try_once(interpreter, run, interpreter->snapshot != NULL, list >= 0))
+            return 0;
+        keep_pages();
+        if (list >= 0) {
+            save_pages(list, interpreter->snapshot, is_small);
+            _exit(0);
+        }
+    }
     int taken = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     struct sigaction action = {.sa_handler = on_child, .sa_flags = SA_RESTART | SA_NOCLDSTOP};
     children = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -182,7 +203,7 @@ int serve(const struct interpreter *interpreter, struct run *run)
     prctl(PR_SET_DUMPABLE, 0); /* no program may read or change the memory of this process */
 
     pid_t standing = 0, running = 0;
-    int has_served = 0;
+    int has_served = 0, has_forgotten = interpreter->snapshot == NULL;
     int64_t fork_at = 0; /* has a meaning only while no child is waiting */
     for (;;) {
         int64_t wait = -1;
@@ -199,8 +220,14 @@ int serve(const struct interpreter *interpreter, struct run *run)
             }
         }
         struct pollfd what[] = {{LINE, POLLRDHUP, 0}, {children, POLLIN, 0}, {taken, POLLIN, 0}};
-        if (poll(what, 3, (int)wait) < 0 && errno != EINTR)
+        int forgets = standing != 0 && !has_forgotten;
+        int heard = poll(what, 3, forgets ? QUIET_MS : (int)wait);
+        if (heard < 0 && errno != EINTR)
             return -1;
+        if (heard == 0 && forgets) {
+            forget_found();
+            has_forgotten = 1;
+        }
         if (what[0].revents)
             _exit(0); /* paddock has closed the connection */
 

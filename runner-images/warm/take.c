@@ -185,11 +185,11 @@ static void say(const char *what, pid_t with)
         _exit(0);
 }
 
-void take(struct run *run, const char *code_name, int taken)
+void take(struct run *run, const char *code_name, int taken, int holds)
 {
     int descriptors[4];
     uint64_t one = 1;
-    say("ready", hold_memory());
+    say("ready", holds ? hold_memory() : 0);
     receive(descriptors);
     if (!is_scheduled_as_at_first())
         _exit(1); /* code of an earlier run changed the scheduling; the run starts a new interpreter */

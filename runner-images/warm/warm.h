@@ -28,7 +28,6 @@ struct interpreter {
     void (*prepare)(void);         /* in the child, before it reports that it is ready; it may end the process */
     const char *trial;             /* the path of the program that shows which pages programs write to */
     int places_late;               /* before the first run no child has these pages in place: an idle parent then holds less */
-    int copies_found;              /* whether the parent calls copy_found() after it */
     /* For a snapshot of the parent, or NULL: the directory, the files that the parent depends on (ended by NULL), and what the
      * restored parent does with its environment, a list of "NAME=value" that an empty string ends. It returns the name of a
      * variable with which the parent cannot go on, or NULL. */
@@ -63,9 +62,16 @@ int pages_to_learn(int is_restored);
 void report_pages(void);
 /* In the parent, after the trial: keeps the list where no child can change it. */
 void keep_pages(void);
-/* In the parent, after that: lets forks copy the entries of files of which programs use much, and of no other page of these. For an
- * interpreter that has large files mapped. */
-void copy_found(void);
+/* Makes the file for the list in the directory of a snapshot. Returns -1 if there can be no new one. */
+int new_pages(const char *directory);
+/* Before a trial for that file: the kernel forgets what it has read of the snapshot. */
+void forget_file(const char *directory);
+/* Writes the list into the file, or removes it. */
+void save_pages(int out, const char *directory, int is_small);
+/* In a restored parent, in place of the trial: reads the list. Returns -1 if there is none. */
+int load_pages(const char *directory, int *is_small);
+/* In a restored parent, after that: forgets the entries of its file that it has, which each fork would copy. */
+void forget_found(void);
 /* In a child: copies those that programs write to, and finds the others. */
 void place_pages(void);
 
@@ -85,8 +91,9 @@ int is_scheduled_as_at_first(void);
 /* Starts the holder, which keeps the memory of this process after its end. Returns its PID, or -1. */
 pid_t hold_memory(void);
 /* Reports `ready`, blocks until a run arrives, and moves its streams to descriptors 0, 1 and 2. Ends the process if paddock
- * closes the connection. `taken` is an eventfd that tells the parent that this child has taken a run. */
-void take(struct run *run, const char *code_name, int taken);
+ * closes the connection. `taken` is an eventfd that tells the parent that this child has taken a run. `holds`: a holder keeps its
+ * memory. */
+void take(struct run *run, const char *code_name, int taken, int holds);
 
 #ifdef __cplusplus
 }

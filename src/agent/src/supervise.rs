@@ -152,7 +152,7 @@ pub(crate) async fn supervise(
     }
     let forker = run.process.forker.as_ref();
     if let Some(forker) = forker {
-        forker.free_now(container.counters.memory_is_short()); // the next run needs the memory
+        forker.free_now(|| container.counters.memory_is_short());
     }
     let swept = sweep(&container.reaper, container.bridge.get(), forker.map(Rc::as_ref)).await;
     if let Some(forker) = forker {

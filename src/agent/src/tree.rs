@@ -76,11 +76,21 @@ impl Tree {
     }
 }
 
+/// Bytes of a list of children that is read with one call.
+const FEW_CHILDREN: usize = 512;
+
 /// The children of a process, oldest first, if the kernel tells them (`CONFIG_PROC_CHILDREN`). Up to the
 /// first that may be reaped while this looks, none is missing (proc_pid_children(5)): so an expected list is
 /// the whole one.
 pub(crate) fn children(of: i32) -> Option<Vec<i32>> {
-    let text = std::fs::read_to_string(format!("/proc/{of}/task/{of}/children")).ok()?;
+    let path = format!("/proc/{of}/task/{of}/children");
+    let mut some = [0; FEW_CHILDREN];
+    let length = File::open(&path).ok()?.read(&mut some).ok()?;
+    // The kernel gives as much as there is room for. What is longer is read again, as a whole.
+    let text = match some.get(..length).filter(|_| length < FEW_CHILDREN) {
+        Some(text) => std::str::from_utf8(text).ok()?,
+        None => &std::fs::read_to_string(&path).ok()?,
+    };
     text.split_ascii_whitespace().map(|pid| pid.parse().ok()).collect()
 }
 

@@ -134,10 +134,11 @@ impl Forker {
         })
     }
 
-    /// Kills the holder of the last run before the run's end is reported: `always`, or else only if the
-    /// holder has more than memory.
-    pub(crate) fn free_now(&self, always: bool) {
-        if let Some(holder) = self.holder.get().filter(|holder| always || !holder.has_memory_only()) {
+    /// Kills the holder of the last run before the run's end is reported: if `is_short` says that the next
+    /// run needs the memory, or if the holder has more than memory.
+    pub(crate) fn free_now(&self, is_short: impl FnOnce() -> bool) {
+        let Some(holder) = self.holder.get() else { return };
+        if is_short() || !holder.has_memory_only() {
             self.holder.set(None);
             holder.kill();
         }
