@@ -341,7 +341,9 @@ impl Server {
                 self.raw.serve(&owner.tenant.name, rest, &parts, incoming).await
             }
             (Route::Events, RequestAccess::Owner(owner)) => {
-                events::events(&self.tools.services, &owner.tenant.name, &self.listeners, &self.stop_streams)
+                let (listeners, stop) = (&self.listeners, &self.stop_streams);
+                let elsewhere = cluster::listens_elsewhere(&self.tools.services, &parts);
+                events::events(&self.tools.services, &owner.tenant.name, listeners, stop, elsewhere).await
             }
             (Route::Status, RequestAccess::Owner(owner)) => {
                 status::status(&self.tools, &owner.tenant.name, &parts.uri, self.begun).await

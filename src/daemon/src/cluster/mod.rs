@@ -369,16 +369,38 @@ impl Cluster {
         Ok(Target { name: node.name.clone(), address })
     }
 
-    /// Where the node is that made an id with this tag; `None` if no node that is known here made it.
-    ///
-    /// # Errors
-    /// That node does not answer.
-    pub fn locate_tag(&self, tag: NodeTag) -> Result<Option<Location>, ClusterFault> {
+    /// Where the node is that made an id with this tag. An id of a node that is lost is answered here, where
+    /// nobody knows it: what it names is gone, and the caller learns that at once.
+    pub fn locate_tag(&self, tag: NodeTag) -> Location {
         if tag == self.tag {
-            return Ok(Some(Location::Here));
+            return Location::Here;
         }
-        let Some(name) = self.view().name_of(tag).map(str::to_owned) else { return Ok(None) };
-        self.target(&Node { name, address: None }).map(|target| Some(Location::At(target)))
+        let view = self.view();
+        let found = view.name_of(tag).and_then(|name| Some((name, view.address(name, Instant::now())?)));
+        let target = |(name, address): (&str, std::net::SocketAddr)| Target {
+            name: name.to_owned(),
+            address: address.to_string(),
+        };
+        found.map_or(Location::Here, |found| Location::At(target(found)))
+    }
+
+    /// The node that made this execution's id, if it is lost.
+    pub fn lost_maker(&self, execution: &str) -> Option<String> {
+        let tag = NodeTag::of_execution(execution).filter(|tag| *tag != self.tag)?;
+        let view = self.view();
+        let name = view.name_of(tag)?;
+        view.address(name, Instant::now()).is_none().then(|| name.to_owned())
+    }
+
+    /// The other nodes that answer.
+    pub fn others(&self) -> Vec<Target> {
+        let (view, now) = (self.view(), Instant::now());
+        let answering = view.nodes().filter(|node| view.answers(node, now));
+        let target = |node: &view::KnownNode| Target {
+            name: node.report.name.clone(),
+            address: node.address.to_string(),
+        };
+        answering.map(target).collect()
     }
 
     /// The owner that is believed without asking.

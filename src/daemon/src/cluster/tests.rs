@@ -203,7 +203,10 @@ async fn without_the_table_nothing_is_served_that_could_be_another_nodes() {
 #[test]
 fn an_id_leads_to_the_node_that_made_it() {
     let cluster = cluster(&Arc::default());
-    assert_eq!(cluster.locate_tag(NodeTag::of("a")), Ok(Some(Location::Here)));
-    assert_eq!(cluster.locate_tag(NodeTag::of("b")), Ok(Some(at("b", 2))));
-    assert_eq!(cluster.locate_tag(NodeTag::of("nobody")), Ok(None));
+    assert_eq!(cluster.locate_tag(NodeTag::of("a")), Location::Here);
+    assert_eq!(cluster.locate_tag(NodeTag::of("b")), at("b", 2));
+    assert_eq!(cluster.locate_tag(NodeTag::of("nobody")), Location::Here, "nobody knows it here");
+    cluster.view.write().unwrap().set_lost_after(Duration::ZERO);
+    std::thread::sleep(Duration::from_millis(2));
+    assert_eq!(cluster.locate_tag(NodeTag::of("b")), Location::Here, "what a lost node had is gone");
 }
