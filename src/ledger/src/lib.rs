@@ -22,6 +22,7 @@ mod nodes;
 mod objects;
 mod schema;
 mod sessions;
+mod stored;
 mod sweep;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,6 +37,7 @@ pub use objects::{AWS_NAMES, ObjectsConfig};
 pub use paddock_cluster::ownership as rules;
 pub use rules::{Grant, Owner, Terms};
 pub use sessions::{Claim, OwnedSession, OwnerRow, SessionKey};
+pub use stored::TenantStored;
 
 use database::Database;
 use objects::Objects;

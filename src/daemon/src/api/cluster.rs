@@ -373,6 +373,11 @@ fn sender(way: Option<Way>) -> Option<Sender> {
     })
 }
 
+/// Whether another node has passed this request on.
+pub(super) fn is_passed_on<B>(request: &Request<B>) -> bool {
+    request.extensions().get::<PassedOn>().is_some()
+}
+
 /// How a request came to this node.
 fn came(parts: &request::Parts) -> Came {
     if parts.extensions.get::<PassedOn>().is_some() { Came::ByHop } else { Came::Directly }

@@ -21,6 +21,7 @@
 //! | [`hop`] | the header of a request that is passed on, and its proof |
 //! | [`keys`], [`tls`], [`wire`] | keys from `cluster.key`, TLS by them, connections that stay open |
 //! | [`pass`] | a request on its way to another node, and the answer back |
+//! | [`limits`] | what this node may use of the limits of tenants that hold for all nodes |
 //! | `drain` | gives the sessions of a node that drains to the others |
 //! | [`ids`] | ids that say which node made them: executions, MCP sessions |
 //!
@@ -47,6 +48,7 @@ pub mod hop;
 pub mod ids;
 pub mod in_ledger;
 pub mod keys;
+pub mod limits;
 pub mod owners;
 pub mod pass;
 mod peers;
@@ -66,6 +68,7 @@ use self::concern::Access;
 use self::hop::HopCheck;
 use self::ids::NodeTag;
 use self::keys::ClusterKeys;
+use self::limits::{LimitParts, LimitedUse, OtherNode};
 use self::owners::{Node, Owners, OwnersError, Ownership, SessionKey};
 use self::placement::NodeLoad;
 use self::tls::ClusterTls;
@@ -164,6 +167,8 @@ pub struct Cluster {
     view: RwLock<View>,
     instance: String,
     load: OnceLock<Box<dyn Fn() -> OwnLoad + Send + Sync>>,
+    limits: Arc<LimitParts>,
+    limited: OnceLock<Box<dyn LimitedUse>>,
     draining: AtomicBool,
     believed: Mutex<HashMap<SessionKey, (Node, Instant)>>,
     metrics: Metrics,
@@ -200,6 +205,8 @@ impl Cluster {
             view: RwLock::new(View::new(&settings.name, &instance, peers::lost_after(peers::EVERY))),
             instance,
             load: OnceLock::new(),
+            limits: Arc::default(),
+            limited: OnceLock::new(),
             draining: AtomicBool::new(false),
             believed: Mutex::default(),
             metrics,
@@ -252,6 +259,28 @@ impl Cluster {
         let _ = self.load.set(Box::new(load));
     }
 
+    /// What this node may use of limits that hold for all nodes.
+    pub fn limits(&self) -> &Arc<LimitParts> {
+        &self.limits
+    }
+
+    /// Says how the use of limits is found out. Until then this node holds nothing of them.
+    pub fn divide_limits(&self, limited: impl LimitedUse + 'static) {
+        let _ = self.limited.set(Box::new(limited));
+    }
+
+    /// The other nodes that live, with what they told of limits at `since` or before.
+    fn others_with_limits(&self, since: Instant) -> Vec<OtherNode> {
+        let (view, now) = (self.view(), Instant::now());
+        let living = view.nodes().filter(|node| view.answers(node, now));
+        let other = |node: &view::KnownNode| OtherNode {
+            name: node.report.name.clone(),
+            told: node.report.limits.clone(),
+            is_fresh: node.seen >= since,
+        };
+        living.map(other).collect()
+    }
+
     fn load(&self) -> OwnLoad {
         self.load.get().map(|load| load()).unwrap_or_default()
     }
@@ -268,6 +297,7 @@ impl Cluster {
             owned: self.owners.owned() as u64,
             draining: self.is_draining(),
             ready: load.ready,
+            limits: self.limits.told(),
         }
     }
 

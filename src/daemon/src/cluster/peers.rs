@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::Cluster;
+use super::limits::RoundClock;
 use super::view::{Heard, NodeReport};
 use super::wire::nothing;
 
@@ -31,8 +32,12 @@ const ANSWER: Duration = Duration::from_secs(1);
 /// Peers that are asked at one time.
 const AT_ONCE: usize = 32;
 
-/// Bytes of an answer.
-const REPORT: usize = 4096;
+/// How soon a node asks again whose callers wait for their part of a limit, if its peers are so few that each
+/// is asked every second anyway.
+const SOON: Duration = Duration::from_millis(100);
+
+/// Bytes of an answer: some 150 for each tenant at work.
+const REPORT: usize = 4 << 20;
 
 /// A node is lost when it has not answered for three rounds.
 pub(super) fn lost_after(every: Duration) -> Duration {
@@ -48,8 +53,18 @@ impl Cluster {
     pub(crate) async fn watch(self: Arc<Self>, stop: CancellationToken) {
         let mut told = BTreeSet::new();
         let mut before = Instant::now();
+        let mut clock = RoundClock::new();
         loop {
+            let begun = Instant::now();
+            if let Some(limited) = self.limited.get() {
+                let others = self.others_with_limits(begun);
+                self.limits.publish(&self.name, limited.measure(), &others, clock.turn());
+            }
             let asked = self.ask_all(&mut told).await;
+            if let Some(limited) = self.limited.get() {
+                let changed = self.limits.settle(&self.others_with_limits(begun));
+                limited.changed(&changed);
+            }
             let now = Instant::now();
             let every = every(asked);
             let lost = {
@@ -63,8 +78,16 @@ impl Cluster {
                 self.doubt(&node);
             }
             self.count();
+            let soon = async {
+                tokio::time::sleep(SOON).await;
+                match every > EVERY {
+                    true => std::future::pending().await,
+                    false => self.limits.wanted().await,
+                }
+            };
             tokio::select! {
                 () = tokio::time::sleep(every) => {}
+                () = soon => {}
                 () = stop.cancelled() => return,
             }
         }

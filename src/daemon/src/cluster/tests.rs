@@ -85,6 +85,7 @@ fn cluster(table: &Arc<Table>) -> Cluster {
             owned: 0,
             draining,
             ready: true,
+            limits: limits::ToldLimits::new(),
         };
         view.heard(report, ([10, 0, 0, 1], port).into(), Duration::ZERO, Instant::now());
     }
