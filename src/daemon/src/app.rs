@@ -177,7 +177,8 @@ impl App {
             pool.clone(),
             (adopted, lost),
             (http, scraped, ports, peers),
-            (url, tls, cluster, stored),
+            (url, tls),
+            (cluster, stored),
         )
         .await
         {
@@ -202,12 +203,8 @@ impl App {
             Option<TcpListener>,
             Option<TcpListener>,
         ),
-        (url, tls, cluster, stored): (
-            String,
-            Option<Arc<ServerTls>>,
-            Option<Arc<Cluster>>,
-            Arc<limits::StoredElsewhere>,
-        ),
+        (url, tls): (String, Option<Arc<ServerTls>>),
+        (cluster, stored): (Option<Arc<Cluster>>, Arc<limits::StoredElsewhere>),
     ) -> Result<Self, AppError> {
         let shared = cluster.as_deref().map(Cluster::keys);
         let signer = open_signer(config, &store, &tenants, (&url, shared)).await?;

@@ -389,7 +389,7 @@ fn mcp_session_at(cluster: &Cluster, headers: &HeaderMap, came: Came) -> Result<
     let Some((tag, _)) = named else { return Ok(Location::Here) };
     match cluster.locate_tag(tag) {
         Location::At(node) if came == Came::ByHop => Err(ClusterFault::NotHere(node.name)),
-        at => Ok(at),
+        at @ (Location::Here | Location::At(_)) => Ok(at),
     }
 }
 

@@ -34,6 +34,12 @@
 //! * The owner checks everything again: token, limits, arguments, links. A node vouches for nothing but the
 //!   address of the client, and for its own local user.
 //! * A request that was begun at another node is never sent twice: nobody knows what it did there.
+//! * An execution, an MCP session and a call that waits for its client's answer belong to the node that began
+//!   them, which their ids name: no table has them, and nobody is asked on the way. Once that node is lost,
+//!   each node answers as for an id that it does not know: `execution_not_found`, 404. MCP clients then begin
+//!   a new session.
+//! * Limits of tenants hold for all nodes together, with at most one more in use for each other node:
+//!   [`limits`]. What is stored is counted by the ledger, every two seconds.
 //!
 //! # What all nodes must have in common
 //!

@@ -262,6 +262,7 @@ mod tests {
     use tokio::task::JoinHandle;
 
     use super::*;
+    use crate::cluster::limits::{LimitParts, LimitUse, SharedLimit};
     use crate::metrics::Metrics;
     use crate::tenants::KnownToken;
 
@@ -384,5 +385,27 @@ mod tests {
         let limited = permits.enter(key("eve", "b")).await.map(drop).unwrap_err();
         assert!(matches!(limited, ExecutionError::Limited(limited) if limited.limit == "executions"));
         drop(eve);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_waits_at_one_node_begins_when_its_part_of_the_limit_grows() {
+        let tenants = with_tokens(&[("eve", Some(2))]);
+        let parts = Arc::<LimitParts>::default();
+        tenants.divide(parts.clone());
+        let permits = of_tenants(9, 9, 9, tenants);
+        let _first = permits.enter(key("eve", "a")).await.expect("one, unasked");
+        let second = come_as(&permits, key("eve", "b"));
+        settle().await;
+        assert_eq!(permits.use_by_owner()["eve"], (1, 1));
+        permits.limit_changed("eve");
+        settle().await;
+        assert!(!second.is_finished(), "nothing has changed");
+        let eve = Arc::<str>::from("eve");
+        let used =
+            LimitUse { tenant: eve, limit: SharedLimit::Executions, allowed: 2, used: 1, idle: 0, wants: 1 };
+        parts.publish("a", vec![used], &[], Duration::from_secs(1));
+        parts.settle(&[]);
+        permits.limit_changed("eve");
+        drop(second.await.unwrap().expect("its part has grown"));
     }
 }

@@ -107,8 +107,8 @@ pub struct OwnerBounds {
     pub elsewhere: Elsewhere,
 }
 
-/// What the ledger has of an owner beyond what this disk has. Less than nothing where the disk has more: logs,
-/// and files of sessions that another node took over.
+/// What the ledger has of an owner beyond what this disk has. Less than nothing where the disk has more:
+/// logs, and files of sessions that another node took over.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Elsewhere {
     bytes: i64,

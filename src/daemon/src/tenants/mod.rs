@@ -14,7 +14,8 @@
 //! * The store counts the bytes and files of each owner, egress what a model costs; both ask here for the
 //!   limit.
 //!
-//! Where there are many nodes, [`overall`] divides limits between them; this module sees the part of its node.
+//! Where there are many nodes, limits hold for all of them (`overall`): this module sees the part of its
+//! node.
 //!
 //! It must never hold a token, let a token that is revoked or has ended do anything, nor tell a tenant of
 //! another.

@@ -167,15 +167,15 @@ impl Gate {
         let tenant = self.share(turn.key().owner());
         let event = |key, call| Event::Want { key, call, waits: true, tenant };
         let asked = self.driver.ask_as(turn.call(), turn.key(), event);
-        match self.tenants.patiently(asked).await {
-            GateAnswer::Permit(permit) => Ok(permit),
-            refused => Err(match self.denied(refused) {
-                SessionError::Limited(limited) => {
-                    SessionError::Limited(self.tenants.over_all_nodes(turn.key().owner(), limited))
-                }
-                other => other,
-            }),
+        let answer = self.tenants.patiently(asked).await;
+        if let GateAnswer::Permit(permit) = answer {
+            return Ok(permit);
         }
+        let denied = self.denied(answer);
+        if let SessionError::Limited(limited) = denied {
+            return Err(SessionError::Limited(self.tenants.over_all_nodes(turn.key().owner(), limited)));
+        }
+        Err(denied)
     }
 
     /// A permit for a session that no call is in, if one is free: for a container of an earlier daemon.

@@ -54,7 +54,8 @@ fn find_execution(
         let message = match lost {
             Some(node) => format!(
                 "execution {shown:?} is gone: node {node}, which ran it, does not answer any more; what its \
-                 program did after the last save is lost, and the files of its session are not: start it again"
+                 program did after the last save is lost, and the files of its session are not: start it \
+                 again"
             ),
             None => format!(
                 "there is no execution {shown:?}; list_executions lists the existing ones, and an ended \
