@@ -1,6 +1,8 @@
 //! What one node of a cluster began, any node goes on with: executions, MCP sessions, calls that ask their
 //! client something, and notifications. Once that node is lost, each of them is answered at once.
 
+use std::time::Duration;
+
 use rmcp::ServiceExt;
 use rmcp::model::CallToolRequestParams;
 use rmcp::transport::StreamableHttpClientTransport;
@@ -110,20 +112,21 @@ async fn an_mcp_session_goes_on_at_any_node() {
 async fn a_stream_of_an_mcp_session_is_resumed_at_another_node() {
     let (_common, a, b) = two().await;
     let session = initialize(&a, &b).await;
-    let mut open = post(&b, Some(&session), &run(1, "import time; time.sleep(2); print(6 * 7)")).open().await;
+    let mut open = post(&a, Some(&session), &run(1, "import time; time.sleep(2); print(6 * 7)")).open().await;
     assert_eq!(open.status, 200);
     let id = |text: &str| text.lines().find_map(|line| Some(line.strip_prefix("id:")?.trim().to_owned()));
     let begun = open.read_until("the id of an event", |text| id(text).is_some()).await;
     drop(open);
     let last = id(&begun).expect("an id");
-    for d in [&b, &a] {
-        let resume = d.request("GET", "/mcp").header("accept", "text/event-stream");
-        let resume = resume.header("mcp-session-id", &session).header("last-event-id", &last);
-        let mut resumed = resume.open().await;
-        let text = resumed.read_until("the result", |text| text.contains("result")).await;
-        let answer = events(&text).into_iter().find(|event| event["result"].is_object()).expect("a result");
-        Ran::of(answer).expect_stdout("42\n");
-    }
+    let resume = b.request("GET", "/mcp").header("accept", "text/event-stream");
+    let resume = resume.header("mcp-session-id", &session).header("last-event-id", &last);
+    let mut resumed = resume.open().await;
+    assert_eq!(resumed.status, 200);
+    let is_result = |text: &str| events(text).iter().any(|event| event["result"].is_object());
+    let text = resumed.read_until("the result", is_result).await;
+    let answer = events(&text).into_iter().find(|event| event["result"].is_object()).expect("a result");
+    Ran::of(answer).expect_stdout("42\n");
+    drop(resumed);
     a.stop().await;
     b.stop().await;
 }
@@ -135,7 +138,8 @@ async fn what_a_lost_node_had_is_answered_at_once_and_a_client_begins_anew() {
     let begun = b.session("s").tool("execute_code_async").with("command", "sleep 300").await;
     let id = begun.text("execution_id").to_owned();
     let of_execution = json!({ "execution_id": id, "wait": true });
-    a.tool("get_execution_status", json!({ "execution_id": id })).await.expect_success();
+    let runs = a.tool("get_execution_status", json!({ "execution_id": id })).await;
+    assert_eq!(runs.document["status"], "running", "{}", runs.said);
     let session = initialize(&b, &a).await;
     drop(b.crash().await);
     a.log.line(LOST).await;
@@ -186,8 +190,9 @@ async fn whoever_listens_at_one_node_is_told_of_runs_at_all_of_them_and_once() {
     let again = async {
         loop {
             b.session("t").sh("exit 5").await;
-            let more = watching[0].read_until("a piece", |text| text.contains("\n\n")).await;
-            if more.contains("\"t\"") {
+            let told = watching[0].read_until("a run that was told of", |text| text.contains("exit_code"));
+            // A run before the node was followed again is told to nobody.
+            if tokio::time::timeout(Duration::from_secs(2), told).await.is_ok() {
                 return;
             }
         }
@@ -242,8 +247,8 @@ async fn a_call_that_asked_its_client_goes_on_through_another_node() {
         let done = message(asks(second, &more).send().await);
         let ran = &done["result"]["structuredContent"];
         assert_eq!(ran["stdout"], "b'through'\n", "{done}");
-        let twice = message(asks(second, &more).send().await);
-        assert_eq!(twice["error"]["code"], -32602, "{twice}");
+        let twice = asks(second, &more).send().await.text();
+        assert!(twice.contains("-32602"), "{twice}");
     }
     a.stop().await;
     b.stop().await;

@@ -10,6 +10,8 @@ use crate::tenants::{call, document};
 
 /// The token of the tenant that has a limit.
 const ANN: &str = "the-token-of-ann-of-these-tests";
+/// The token of metrics.
+const FIGURES: &str = "only-for-the-figures-1";
 /// What it may store.
 const LIMIT: usize = 1 << 20;
 
@@ -20,7 +22,7 @@ fn limited(common: &Common, name: &str) -> Setup {
     token.insert("name".into(), "ann".into());
     token.insert("sha256".into(), hex_sha256(ANN).into());
     token.insert("limits".into(), limits.into());
-    common.node(name).set("auth.tokens", toml::Value::Array(vec![token.into()])).set("metrics.token", ANN)
+    common.node(name).set("auth.tokens", toml::Value::Array(vec![token.into()])).set("metrics.token", FIGURES)
 }
 
 async fn put(d: &Daemon, session: &str, file: &str, bytes: usize) -> Answer {
@@ -30,7 +32,7 @@ async fn put(d: &Daemon, session: &str, file: &str, bytes: usize) -> Answer {
 
 /// How many requests a node has passed on.
 async fn passed(d: &Daemon) -> f64 {
-    let text = Request::new(d.addr, "GET", "/metrics").bearer(ANN).send().await.expect(200).text();
+    let text = Request::new(d.addr, "GET", "/metrics").bearer(FIGURES).send().await.expect(200).text();
     let line = "paddock_cluster_passed_total{outcome=\"answered\"} ";
     text.lines().find_map(|at| at.strip_prefix(line)?.parse().ok()).expect("the metric")
 }

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!  plan    claim = what it uses and wants │ its even share, and what it used lately │ what it uses, if
-//!          others want more
+//!          others want more or all use too much; then it also gives up what is idle
 //!  publish held = the larger of claim and use; from now on every node that asks is told this
 //!  ask     what does each other node hold?
 //!  settle  part = claim, but no more than the limit leaves beside what the others hold
@@ -56,9 +56,10 @@ pub fn plan(name: &str, own: Holding, lately: u64, others: &[(&str, Holding)], l
         return Plan { claim: claim_of_a_taker(name, own, others, limit), gives_up: 0 };
     }
     let wanted = total(others, |other| other.wants);
-    if wanted > 0 {
-        let in_use = total(others, |other| other.used).saturating_add(own.used);
-        let missing = wanted.saturating_sub(limit.saturating_sub(in_use));
+    let in_use = total(others, |other| other.used).saturating_add(own.used);
+    let over = in_use.saturating_sub(limit);
+    if wanted > 0 || over > 0 {
+        let missing = wanted.saturating_sub(limit.saturating_sub(in_use)).saturating_add(over);
         let gives_up = gives_up(name, own, others, missing);
         return Plan { claim: own.used - gives_up, gives_up };
     }

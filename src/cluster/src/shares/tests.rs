@@ -42,6 +42,10 @@ fn what_is_idle_is_given_up_where_there_is_most_and_no_more_than_is_missing() {
     assert_eq!(plan_of("a", rests(3, 1), ("b", rests(3, 1))), 1);
     assert_eq!(plan_of("b", rests(3, 1), ("a", rests(3, 1))), 1);
     assert_eq!(plan_of("a", rests(2, 2), ("b", rests(2, 2))), 0, "two are left for them");
+    // Two nodes have used one each of one, at one time: one of the two gives it up.
+    let over = |name, other| plan(name, rests(1, 1), 1, &[(other, rests(1, 1))], 1);
+    let (gives, keeps) = (Plan { claim: 0, gives_up: 1 }, Plan { claim: 1, gives_up: 0 });
+    assert_eq!((over("a", "b"), over("b", "a")), (gives, keeps));
 }
 
 #[test]
