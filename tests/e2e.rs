@@ -33,8 +33,14 @@ mod clients;
 mod clock;
 #[path = "e2e/cluster.rs"]
 mod cluster;
+#[path = "e2e/cluster_any.rs"]
+mod cluster_any;
+#[path = "e2e/cluster_limits.rs"]
+mod cluster_limits;
 #[path = "e2e/cluster_store.rs"]
 mod cluster_store;
+#[path = "e2e/cluster_stored.rs"]
+mod cluster_stored;
 #[path = "e2e/container.rs"]
 mod container;
 #[path = "e2e/crash.rs"]

@@ -2,22 +2,19 @@
 //! a table of owners in a folder. A call at the wrong node comes out as at the right one, and nobody but a
 //! node is believed to be one.
 //!
+//! Executions, MCP sessions and notifications at any node are in `cluster_any`, limits in `cluster_limits`.
 //! Each node listens for its peers on a loopback address of its own, so no test takes another's port.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use rmcp::ServiceExt;
-use rmcp::model::CallToolRequestParams;
-use rmcp::transport::StreamableHttpClientTransport;
-use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::ports::{listening, raw_protocol, serve};
-use crate::support::{Answer, Daemon, PATIENCE, Ran, Request, Setup, TOKEN, events, program, within};
+use crate::support::{Daemon, PATIENCE, Ran, Request, Setup, TOKEN, program, within};
 
 /// The key of the clusters of these tests.
 const KEY: &str = "0123456789abcdef0123456789abcdef";
@@ -32,16 +29,21 @@ pub(crate) struct Common {
 }
 
 impl Common {
-    fn new() -> Common {
+    pub(crate) fn new() -> Common {
         let [.., one, two, three] = uuid::Uuid::new_v4().into_bytes();
         let address = |node: u8| format!("127.{}.{}.{}:7946", one | 1, two, (three & 0xfc) | node);
         Common { owners: tempfile::tempdir().expect("a folder"), addresses: [1, 2, 3].map(address) }
     }
 
-    fn node(&self, name: &str) -> Setup {
+    pub(crate) fn node(&self, name: &str) -> Setup {
+        self.node_of(Daemon::with(), name)
+    }
+
+    /// The node of this name, which has these settings beside those of its cluster.
+    pub(crate) fn node_of(&self, setup: Setup, name: &str) -> Setup {
         let at = usize::from(name.as_bytes()[0] - b'a');
         let peers: Vec<_> = self.addresses.iter().map(String::as_str).collect();
-        Daemon::with()
+        setup
             .set("cluster.peers", peers)
             .set("cluster.key", KEY)
             .set("cluster.name", name)
@@ -52,16 +54,17 @@ impl Common {
 
     /// Notes whose a session of the tests' tenant is.
     pub(crate) fn give(&self, session: &str, node: &str) {
-        std::fs::write(self.row(session), node).expect("a row");
+        self.give_of("default", session, node);
     }
 
-    fn row(&self, session: &str) -> std::path::PathBuf {
-        let number = paddock::cluster::placement::session_number("default", session);
-        self.owners.path().join(format!("{number:016x}"))
+    /// Notes whose a session of this tenant is.
+    pub(crate) fn give_of(&self, tenant: &str, session: &str, node: &str) {
+        let number = paddock::cluster::placement::session_number(tenant, session);
+        std::fs::write(self.owners.path().join(format!("{number:016x}")), node).expect("a row");
     }
 
     /// The owners of all sessions.
-    fn owners(&self) -> Vec<String> {
+    pub(crate) fn owners(&self) -> Vec<String> {
         let rows = std::fs::read_dir(self.owners.path()).expect("the table").map(|row| row.expect("a row"));
         let mut owners: Vec<_> =
             rows.map(|row| std::fs::read_to_string(row.path()).expect("an owner")).collect();
@@ -72,8 +75,14 @@ impl Common {
 
 /// Two nodes that know each other.
 pub(crate) async fn two() -> (Common, Daemon, Daemon) {
+    two_of(Daemon::with).await
+}
+
+/// Two nodes that know each other, with these settings.
+pub(crate) async fn two_of(setup: impl Fn() -> Setup) -> (Common, Daemon, Daemon) {
     let common = Common::new();
-    let (a, b) = tokio::join!(common.node("a").start(), common.node("b").start());
+    let (a, b) = (common.node_of(setup(), "a").start(), common.node_of(setup(), "b").start());
+    let (a, b) = tokio::join!(a, b);
     a.log.line(ANSWERS).await;
     b.log.line(ANSWERS).await;
     (common, a, b)
@@ -86,7 +95,7 @@ fn path_of(link: &str) -> &str {
 }
 
 /// A value of `/metrics`.
-async fn metric(d: &Daemon, line: &str) -> f64 {
+pub(crate) async fn metric(d: &Daemon, line: &str) -> f64 {
     let text = d.request("GET", "/metrics").send().await.expect(200).text();
     let found = text.lines().find_map(|at| at.strip_prefix(line)?.strip_prefix(' ')?.parse().ok());
     found.unwrap_or_else(|| panic!("{line} is not in {text}"))
@@ -154,35 +163,6 @@ fn resident(d: &Daemon) -> usize {
         std::fs::read_to_string(format!("/proc/{}/status", d.pid().as_raw_nonzero())).expect("a process");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
     line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") * 1024
-}
-
-#[tokio::test]
-async fn an_execution_is_followed_fed_and_ended_from_any_node() {
-    let (common, a, b) = two().await;
-    common.give("s", "b");
-    let begun =
-        a.session("s").tool("execute_code_async").with("command", "cat").with("interactive", true).await;
-    let id = begun.text("execution_id").to_owned();
-    let sent = a.tool("send_stdin", json!({ "execution_id": id, "input_data": "hello" })).await;
-    assert!(!sent.is_error, "{}", sent.said);
-    let asked = json!({ "execution_id": id, "wait": true });
-    let read = async {
-        loop {
-            let page = a.tool("get_execution_output", asked.clone()).await;
-            if page.document["output"].to_string().contains("hello") {
-                return page;
-            }
-        }
-    };
-    within(PATIENCE, "the output", read).await;
-    let ended = a.tool("cancel_execution", json!({ "execution_id": id, "force": true })).await;
-    assert!(!ended.is_error, "{}", ended.said);
-    let status = b.tool("get_execution_status", json!({ "execution_id": id })).await;
-    assert_eq!(status.document["status"], "cancelled");
-    let unknown = json!({ "execution_id": uuid::Uuid::new_v4().to_string() });
-    a.tool("get_execution_status", unknown).await.expect_error("execution_not_found");
-    a.stop().await;
-    b.stop().await;
 }
 
 /// A call in the newest revision, whose output is followed.
@@ -253,59 +233,6 @@ async fn a_server_in_a_container_is_reached_through_any_node_by_token_and_by_lin
         assert_eq!((all.len(), &all[3_000_000..]), (3_000_003, &b"bye"[..]));
     }
     served.end(&a).await;
-    a.stop().await;
-    b.stop().await;
-}
-
-#[tokio::test]
-async fn a_real_client_at_one_node_uses_sessions_of_another() {
-    let (common, a, b) = two().await;
-    common.give("s", "b");
-    let config = StreamableHttpClientTransportConfig::with_uri(format!("{}/mcp", a.url)).auth_header(TOKEN);
-    let client = ().serve(StreamableHttpClientTransport::from_config(config));
-    let client = within(PATIENCE, "the handshake", client).await.expect("a handshake");
-    let call = async |arguments: Value| {
-        let Value::Object(arguments) = arguments else { panic!("no object") };
-        let request = CallToolRequestParams::new("run_code").with_arguments(arguments);
-        let done = within(PATIENCE, "a result", client.call_tool(request)).await.expect("a result");
-        (done.structured_content.expect("a document"), done.content.len())
-    };
-    let (there, texts) = call(json!({ "language": "python", "code": "print(2)", "session_id": "s" })).await;
-    assert_eq!((&there["stdout"], &there["session_id"]), (&json!("2\n"), &json!("s")), "{there}");
-    let (here, same) = call(json!({ "language": "python", "code": "print(2)" })).await;
-    assert_eq!((&here["stdout"], texts), (&json!("2\n"), same), "{here}");
-    assert_eq!(common.owners(), ["a", "b"], "the session of an MCP session is made where that is");
-    client.cancel().await.expect("an end");
-    a.stop().await;
-    b.stop().await;
-}
-
-#[tokio::test]
-async fn an_mcp_session_goes_on_at_any_node() {
-    let (_common, a, b) = two().await;
-    let post = |d: &Daemon, session: Option<&str>, message: &Value| {
-        let request = d.request("POST", "/mcp").header("accept", "application/json, text/event-stream");
-        let request = request.header("mcp-protocol-version", "2025-11-25").json(message);
-        session.map_or(request.clone(), |session| request.header("mcp-session-id", session))
-    };
-    let client = json!({ "name": "test", "version": "1" });
-    let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client });
-    let begin = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params });
-    let session = post(&a, None, &begin).send().await.expect(200).header("mcp-session-id").to_owned();
-    let initialized = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
-    post(&b, Some(&session), &initialized).send().await.expect(202);
-    let run = |id: u64, code: &str| {
-        json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call",
-            "params": { "name": "run_code", "arguments": { "language": "python", "code": code } } })
-    };
-    let ran = |answer: Answer| Ran::of(events(&answer.expect(200).text()).pop().expect("an event"));
-    let first = ran(post(&b, Some(&session), &run(1, "open('a', 'w').write('mine')")).send().await);
-    let second = ran(post(&a, Some(&session), &run(2, "print(open('a').read())")).send().await);
-    assert_eq!(first.text("session_id"), second.expect_stdout("mine\n").text("session_id"));
-    b.request("DELETE", "/mcp").header("mcp-session-id", &session).send().await.expect(204);
-    for d in [&a, &b] {
-        assert_eq!(post(d, Some(&session), &run(3, "print(1)")).send().await.status, 404);
-    }
     a.stop().await;
     b.stop().await;
 }

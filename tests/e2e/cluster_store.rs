@@ -15,21 +15,21 @@ const LEASE: Duration = Duration::from_secs(5);
 const SESSIONS: usize = 9;
 
 /// What the nodes of one test have in common.
-struct Common {
+pub(crate) struct Common {
     url: String,
     objects: String,
     addresses: [String; 3],
 }
 
 impl Common {
-    fn new() -> Common {
+    pub(crate) fn new() -> Common {
         let (url, objects) = SharedServers::of_process().fresh();
         let [.., one, two, three] = uuid::Uuid::new_v4().into_bytes();
         let address = |node: u8| format!("127.{}.{}.{}:7946", one | 1, two, (three & 0xfc) | node);
         Common { url, objects, addresses: [1, 2, 3].map(address) }
     }
 
-    fn node(&self, name: &str) -> Setup {
+    pub(crate) fn node(&self, name: &str) -> Setup {
         let at = usize::from(name.as_bytes()[0] - b'a');
         let peers: Vec<_> = self.addresses.iter().map(String::as_str).collect();
         let setup = Daemon::with()

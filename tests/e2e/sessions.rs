@@ -373,7 +373,7 @@ async fn a_watcher_of_a_flood_reads_some_of_it_and_its_end_and_holds_nothing_up(
     d.stop().await;
 }
 
-fn hex_sha256(text: &str) -> String {
+pub(crate) fn hex_sha256(text: &str) -> String {
     use sha2::Digest;
     sha2::Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -9,10 +9,12 @@
 //! |---|---|
 //! | [`ownership`] | leases by a node's own clock, takeovers by the database's, fences in every write |
 //! | [`placement`] | which nodes are candidates for a session, and which of them takes it |
+//! | [`shares`] | how much of a tenant's limit each node may use, so that it holds for all of them |
 //! | [`scale`] | a paper: what limits paddock at 10, 100 and 1,000 nodes |
 
 pub mod ownership;
 pub mod placement;
+pub mod shares;
 
 #[doc = include_str!("../docs/scale.md")]
 pub mod scale {}

@@ -11,6 +11,7 @@
 
 mod cluster;
 mod error;
+mod limits;
 mod settings;
 mod tokens;
 
@@ -152,11 +153,9 @@ impl App {
         let auth = &config.auth;
         let tenants = Tenants::open(auth.tokens.clone(), Some(auth.tokens_file.clone()), metrics.clone());
         let tenants = tenants.map_err(AppError::Tokens)?;
-        let of_store = tenants.clone();
-        store.limit_owners(move |owner| {
-            let limits = of_store.limits(owner);
-            (limits.stored_bytes, limits.stored_files)
-        });
+        let (of_store, stored) = (tenants.clone(), Arc::<limits::StoredElsewhere>::default());
+        let elsewhere = stored.clone();
+        store.limit_owners(move |owner| elsewhere.bounds(&of_store, owner));
         let audit = AuditLog::open(&config.audit, metrics.clone()).map_err(AppError::Audit)?;
         // Addresses first: a port in use is the most frequent fault, and nothing has been made yet.
         let http = match port {
@@ -178,7 +177,8 @@ impl App {
             pool.clone(),
             (adopted, lost),
             (http, scraped, ports, peers),
-            (url, tls, cluster),
+            (url, tls),
+            (cluster, stored),
         )
         .await
         {
@@ -203,7 +203,8 @@ impl App {
             Option<TcpListener>,
             Option<TcpListener>,
         ),
-        (url, tls, cluster): (String, Option<Arc<ServerTls>>, Option<Arc<Cluster>>),
+        (url, tls): (String, Option<Arc<ServerTls>>),
+        (cluster, stored): (Option<Arc<Cluster>>, Arc<limits::StoredElsewhere>),
     ) -> Result<Self, AppError> {
         let shared = cluster.as_deref().map(Cluster::keys);
         let signer = open_signer(config, &store, &tenants, (&url, shared)).await?;
@@ -236,6 +237,8 @@ impl App {
         if let Some(ledger) = store.ledger() {
             let sessions = Arc::downgrade(&sessions);
             tokio::spawn(cluster::end_with_lease(ledger.clone(), sessions, stopping.clone()));
+            let counted = (Arc::downgrade(&store), tenants.clone(), ledger.clone());
+            tokio::spawn(stored.count(counted, stopping.clone()));
         }
         let entries = config.limits.data_inodes.into();
         let drops = Drops::new(settings::drop_roots(config)?, entries);
@@ -257,6 +260,9 @@ impl App {
             metrics,
             stopping,
         });
+        if let Some(cluster) = &cluster {
+            limits::divide(cluster, &services);
+        }
         let tools = Arc::new(Tools {
             services: services.clone(),
             limits: settings::tool_limits(config),

@@ -23,6 +23,7 @@ mod nodes;
 mod objects;
 mod schema;
 mod sessions;
+mod stored;
 mod sweep;
 
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -38,6 +39,7 @@ pub use objects::{AWS_NAMES, ObjectsConfig};
 pub use paddock_cluster::ownership as rules;
 pub use rules::{Grant, Owner, Terms};
 pub use sessions::{Claim, OwnedSession, OwnerRow, SessionKey};
+pub use stored::TenantStored;
 
 use database::Database;
 use objects::Objects;

@@ -46,6 +46,7 @@ create table if not exists paddock_sessions (
     used timestamptz not null
 );
 create index if not exists paddock_sessions_node on paddock_sessions (node);
+create index if not exists paddock_sessions_tenant on paddock_sessions (tenant);
 create table if not exists paddock_objects (
     hash bytea primary key,
     name text not null,

@@ -117,7 +117,8 @@ impl Server {
             parent_id = trace.parent_id
         );
         let begun = admitted.and_then(|admitted| {
-            let place = self.begin(route, way, &admitted, permit)?;
+            let is_passed_on = cluster::is_passed_on(&request);
+            let place = self.begin((route, way), &admitted, permit, is_passed_on)?;
             Ok((admitted, place))
         });
         let audited = begun.as_ref().ok().and_then(|(access, _)| self.audited(route, way, access));
@@ -185,10 +186,10 @@ impl Server {
     /// may have it, and use it against the tenant.
     fn begin(
         &self,
-        route: Route<'_>,
-        way: Way,
+        (route, way): (Route<'_>, Way),
         access: &RequestAccess,
         permit: &ConnectionPermit,
+        is_passed_on: bool,
     ) -> Result<Option<RequestPlace>, Box<Answer>> {
         let Some(credential) = access.credential() else { return Ok(None) };
         if !permit.set_known(&credential.over) {
@@ -201,7 +202,7 @@ impl Server {
         let tenants = &self.tools.services.tenants;
         let is_bounded = !credential.tenant.terms.is_operator && tenants.book().has_neighbours();
         let most = if is_bounded { OF_A_TENANT } else { usize::MAX };
-        let begun = tenants.begin_request(&credential.tenant, most);
+        let begun = tenants.begin_request(&credential.tenant, most, is_passed_on);
         begun.map(Some).map_err(|limited| Box::new(rate_limited(route, &limited)))
     }
 
@@ -341,7 +342,9 @@ impl Server {
                 self.raw.serve(&owner.tenant.name, rest, &parts, incoming).await
             }
             (Route::Events, RequestAccess::Owner(owner)) => {
-                events::events(&self.tools.services, &owner.tenant.name, &self.listeners, &self.stop_streams)
+                let (listeners, stop) = (&self.listeners, &self.stop_streams);
+                let elsewhere = cluster::listens_elsewhere(&self.tools.services, &parts);
+                events::events(&self.tools.services, &owner.tenant.name, listeners, stop, elsewhere).await
             }
             (Route::Status, RequestAccess::Owner(owner)) => {
                 status::status(&self.tools, &owner.tenant.name, &parts.uri, self.begun).await

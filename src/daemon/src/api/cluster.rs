@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{HeaderMap, HeaderValue, RETRY_AFTER};
+use http::header::{AUTHORIZATION, HeaderMap, HeaderValue, RETRY_AFTER};
 use http::{Method, Request, StatusCode, request};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
@@ -35,6 +35,7 @@ use super::accept;
 use super::answer::RequestAccess;
 use super::body::{Answer, RequestBody, error, json as answer};
 use super::connections::ConnectionPermit;
+use super::events_elsewhere::Listener;
 use super::linger::{Lingering, TrackedBody, UnreadBodies};
 use super::mcp::may_take_long;
 use super::raw::SessionPath;
@@ -50,6 +51,7 @@ use crate::cluster::pass::{NOT_HERE, TOOK};
 use crate::cluster::wire::{PassedBody, tune};
 use crate::cluster::{Came, Cluster, ClusterFault, Location, NODE, OwnLoad, Target, drain, now_ms};
 use crate::ports::{PortPath, PortTarget};
+use crate::services::Services;
 use crate::session::SessionId;
 
 /// Connections of peers at one time: each carries one request.
@@ -237,19 +239,26 @@ impl Server {
         parts: &mut request::Parts,
         body: &[u8],
     ) -> Result<Location, ClusterFault> {
-        let concern = may_take_long(body.len(), || {
-            let (tool, arguments) = called(body)?;
-            Some(Concern::of_json(&tool, arguments.map_or(&[][..], |raw| raw.get().as_bytes())))
+        let read = may_take_long(body.len(), || {
+            let Called { tool, arguments, state } = called(body)?;
+            let concern = Concern::of_json(&tool, arguments.map_or(&[][..], |raw| raw.get().as_bytes()));
+            Some((concern, state))
         });
-        let concern = concern.unwrap_or(Concern::Nothing);
+        let (concern, state) = read.unwrap_or((Concern::Nothing, None));
         let came = came(parts);
+        // A call that goes on: it waits at the node that asked its client something.
+        if let Some((tag, _)) = state.as_deref().and_then(NodeTag::of_marked) {
+            return Ok(if came == Came::ByHop { Location::Here } else { cluster.locate_tag(tag) });
+        }
         match concern {
             Concern::Nothing => Ok(Location::Here),
             Concern::Session(session, access) => {
                 cluster.locate(&SessionKey::new(owner, session), access, came).await
             }
-            Concern::Execution(tag, id) => self.locate_execution(cluster, owner, (tag, &id), came),
-            Concern::Unnamed => {
+            Concern::Execution(tag, id) => Ok(self.locate_execution(cluster, owner, (tag, &id), came)),
+            // A bare call has no session of its own: the tool refuses it.
+            Concern::Unnamed(Access::Existing) => Ok(Location::Here),
+            Concern::Unnamed(Access::Make) => {
                 let chosen =
                     parts.extensions.get::<PassedOn>().and_then(|PassedOn(hop)| hop.own_session.clone());
                 let session = chosen.unwrap_or_else(SessionId::generate);
@@ -267,11 +276,11 @@ impl Server {
         owner: &str,
         (tag, id): (NodeTag, &str),
         came: Came,
-    ) -> Result<Location, ClusterFault> {
+    ) -> Location {
         if came == Came::ByHop || self.tools.services.executions.get(owner, id).is_some() {
-            return Ok(Location::Here);
+            return Location::Here;
         }
-        Ok(cluster.locate_tag(tag)?.unwrap_or(Location::Here))
+        cluster.locate_tag(tag)
     }
 
     /// Has another node answer a request.
@@ -288,11 +297,8 @@ impl Server {
         let is_call = request.uri().path() == "/mcp";
         let way = request.extensions().get::<Way>().copied();
         let own_session = request.extensions().get::<FreshSession>().map(|FreshSession(id)| id.clone());
-        let sender = match way {
-            Some(Way::Address(peer)) => Sender::Client(peer),
-            Some(Way::Socket) => Sender::LocalUser,
-            // Each request has one; without it nobody may be vouched for.
-            None => return error(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the request came no way"),
+        let Some(sender) = sender(way) else {
+            return error(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the request came no way");
         };
         let hop = Hop { from: cluster.name().to_owned(), sender, entry, own_session };
         let request = request.map(|body| body.map_err(io::Error::other).boxed_unsync());
@@ -353,6 +359,30 @@ pub(super) async fn link_at(
     cluster.locate(&key, Access::Existing, came).await
 }
 
+/// The cluster whose other nodes a client listens to as well, and who listens; `None` on a single machine,
+/// and for a request that another node has passed on.
+pub(super) fn listens_elsewhere(
+    services: &Services,
+    parts: &request::Parts,
+) -> Option<(Arc<Cluster>, Listener)> {
+    let cluster = services.cluster.clone().filter(|_| came(parts) == Came::Directly)?;
+    let sender = sender(parts.extensions.get::<Way>().copied())?;
+    Some((cluster, Listener { sender, authorization: parts.headers.get(AUTHORIZATION).cloned() }))
+}
+
+/// Whom this node vouches for: each request has come some way.
+fn sender(way: Option<Way>) -> Option<Sender> {
+    Some(match way? {
+        Way::Address(peer) => Sender::Client(peer),
+        Way::Socket => Sender::LocalUser,
+    })
+}
+
+/// Whether another node has passed this request on.
+pub(super) fn is_passed_on<B>(request: &Request<B>) -> bool {
+    request.extensions().get::<PassedOn>().is_some()
+}
+
 /// How a request came to this node.
 fn came(parts: &request::Parts) -> Came {
     if parts.extensions.get::<PassedOn>().is_some() { Came::ByHop } else { Came::Directly }
@@ -360,18 +390,17 @@ fn came(parts: &request::Parts) -> Came {
 
 /// Where an MCP session is that a request names.
 fn mcp_session_at(cluster: &Cluster, headers: &HeaderMap, came: Came) -> Result<Location, ClusterFault> {
-    let named = headers.get(MCP_SESSION).and_then(|id| id.to_str().ok()).and_then(NodeTag::of_mcp_session);
+    let named = headers.get(MCP_SESSION).and_then(|id| id.to_str().ok()).and_then(NodeTag::of_marked);
     let Some((tag, _)) = named else { return Ok(Location::Here) };
-    match cluster.locate_tag(tag)? {
-        Some(Location::At(node)) if came == Came::ByHop => Err(ClusterFault::NotHere(node.name)),
-        Some(at) => Ok(at),
-        None => Ok(Location::Here),
+    match cluster.locate_tag(tag) {
+        Location::At(node) if came == Came::ByHop => Err(ClusterFault::NotHere(node.name)),
+        at @ (Location::Here | Location::At(_)) => Ok(at),
     }
 }
 
 /// Takes this node's tag off the MCP session that a request names.
 pub(super) fn without_tag(cluster: &Cluster, headers: &mut HeaderMap) {
-    let named = headers.get(MCP_SESSION).and_then(|id| id.to_str().ok()).and_then(NodeTag::of_mcp_session);
+    let named = headers.get(MCP_SESSION).and_then(|id| id.to_str().ok()).and_then(NodeTag::of_marked);
     let own = named.filter(|(tag, _)| *tag == cluster.tag()).map(|(_, id)| HeaderValue::try_from(id));
     if let Some(Ok(own)) = own {
         headers.insert(MCP_SESSION, own);
@@ -381,7 +410,7 @@ pub(super) fn without_tag(cluster: &Cluster, headers: &mut HeaderMap) {
 /// Puts this node's tag on the MCP session that an answer names.
 pub(super) fn with_tag(cluster: &Cluster, headers: &mut HeaderMap) {
     let id = headers.get(MCP_SESSION).and_then(|id| id.to_str().ok());
-    let id = id.and_then(|id| HeaderValue::try_from(cluster.tag().mcp_session(id)).ok());
+    let id = id.and_then(|id| HeaderValue::try_from(cluster.tag().mark(id)).ok());
     if let Some(id) = id {
         headers.insert(MCP_SESSION, id);
     }
@@ -392,9 +421,18 @@ pub(super) fn strip(headers: &mut HeaderMap) {
     headers.remove(HOP);
 }
 
-/// The name of the tool that a message calls, and its arguments. `None` for a message that calls no tool, and
-/// for one that will be refused.
-pub(super) fn called(message: &[u8]) -> Option<(String, Option<&RawValue>)> {
+/// What a message calls.
+pub(super) struct Called<'a> {
+    /// The name of the tool.
+    pub(super) tool: String,
+    /// Its arguments, not read.
+    pub(super) arguments: Option<&'a RawValue>,
+    /// The `requestState` of a call that goes on.
+    pub(super) state: Option<String>,
+}
+
+/// What a message calls. `None` for a message that calls no tool, and for one that will be refused.
+pub(super) fn called(message: &[u8]) -> Option<Called<'_>> {
     #[derive(Deserialize)]
     struct Message<'a> {
         method: Option<String>,
@@ -406,11 +444,13 @@ pub(super) fn called(message: &[u8]) -> Option<(String, Option<&RawValue>)> {
         name: String,
         #[serde(borrow)]
         arguments: Option<&'a RawValue>,
+        #[serde(rename = "requestState", default)]
+        state: Option<String>,
     }
     let message: Message<'_> = serde_json::from_slice(message).ok()?;
     message.method.filter(|method| method == "tools/call")?;
-    let params: Params<'_> = serde_json::from_str(message.params?.get()).ok()?;
-    Some((params.name, params.arguments))
+    let Params { name, arguments, state } = serde_json::from_str(message.params?.get()).ok()?;
+    Some(Called { tool: name, arguments, state })
 }
 
 /// The answer to a request that no node serves now. `/mcp` speaks JSON-RPC, where the id of the request may

@@ -34,6 +34,7 @@ mod envelope;
 #[cfg(test)]
 mod envelope_fuzz_tests;
 mod events;
+mod events_elsewhere;
 mod files;
 #[cfg(feature = "conformance-fixtures")]
 mod fixtures;

@@ -26,7 +26,7 @@ pub enum Concern {
     /// A session of this name.
     Session(SessionId, Access),
     /// The session of calls that name none, which may be new.
-    Unnamed,
+    Unnamed(Access),
     /// The execution of this id, made by the node that has this tag.
     Execution(NodeTag, String),
 }
@@ -100,8 +100,7 @@ impl Concern {
             (Subject::Session(access), Some(id)) => {
                 id.parse().map_or(Self::Nothing, |id| Self::Session(id, access))
             }
-            (Subject::Session(Access::Make), None) => Self::Unnamed,
-            (Subject::Session(Access::Existing), None) => Self::Nothing,
+            (Subject::Session(access), None) => Self::Unnamed(access),
         }
     }
 }
@@ -140,10 +139,10 @@ mod tests {
             ("run_code", r#"{"session_id":"a","code":"x"}"#, session("a", Access::Make)),
             ("sandbox.run_code", r#"{"conversationId":"a"}"#, session("a", Access::Make)),
             ("run_python", r#"{"session_id":"a","conversationId":"a"}"#, session("a", Access::Make)),
-            ("run_code", r#"{"session_id":null,"code":"session_id"}"#, Concern::Unnamed),
-            ("run_code", "", Concern::Unnamed),
+            ("run_code", r#"{"session_id":null,"code":"session_id"}"#, Concern::Unnamed(Access::Make)),
+            ("run_code", "", Concern::Unnamed(Access::Make)),
             ("read_artifact", r#"{"session_id":"é"}"#, session("é", Access::Existing)),
-            ("list_executions", "{}", Concern::Nothing),
+            ("list_executions", "{}", Concern::Unnamed(Access::Existing)),
             ("list_runners", r#"{"session_id":"a"}"#, Concern::Nothing),
             // What the tool will refuse, this node refuses.
             ("run_code", r#"{"session_id":"a","conversationId":"b"}"#, Concern::Nothing),

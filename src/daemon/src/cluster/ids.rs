@@ -1,13 +1,15 @@
-//! Ids that say which node made them: of executions and of MCP sessions. So any node finds the right one
-//! without asking.
+//! Ids that say which node made them: of executions, of MCP sessions, and of calls that wait for their
+//! client's answer. So any node finds the right one without asking.
 //!
 //! ```text
-//!  execution    a UUID of version 8 (RFC 9562): 90 random bits, and the tag of its node as the last 32 bits
-//!  MCP session  the tag in hex, a full stop, and the SDK's own id
+//!  execution                  a UUID of version 8 (RFC 9562): 90 random bits, and the tag of its node as the
+//!                             last 32 bits
+//!  MCP session, requestState  the tag in hex, a full stop, and the node's own id
 //! ```
 //!
 //! A tag is a hash of a name, so that it reveals no host name to a client. It must never be taken for a
-//! right: it only says where to ask.
+//! right: it only says where to ask. A client that writes another tag into an id has its request passed to
+//! another node, which checks the token, and does not know the id.
 
 use std::fmt;
 
@@ -42,15 +44,15 @@ impl NodeTag {
         Some(Self(u32::from_be_bytes([a, b, c, d])))
     }
 
-    /// The id of an MCP session as its client gets it.
+    /// A node's own id as clients get it.
     #[must_use]
-    pub fn mcp_session(self, id: &str) -> String {
+    pub fn mark(self, id: &str) -> String {
         format!("{self}.{id}")
     }
 
-    /// The tag and the SDK's own id in that of an MCP session.
+    /// The tag and the node's own id in an id that a client names; `None` for one without a tag.
     #[must_use]
-    pub fn of_mcp_session(id: &str) -> Option<(Self, &str)> {
+    pub fn of_marked(id: &str) -> Option<(Self, &str)> {
         let (tag, id) = id.split_once('.')?;
         let is_tag = tag.len() == 8 && tag.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
         let tag = u32::from_str_radix(tag, 16).ok().filter(|_| is_tag)?;
@@ -86,10 +88,10 @@ mod tests {
     #[test]
     fn an_mcp_session_says_its_node_and_keeps_its_own_id() {
         let tag = NodeTag::of("node-a");
-        let id = tag.mcp_session("8a.b");
-        assert_eq!(NodeTag::of_mcp_session(&id), Some((tag, "8a.b")));
+        let id = tag.mark("8a.b");
+        assert_eq!(NodeTag::of_marked(&id), Some((tag, "8a.b")));
         for other in ["", "abc", "0123456.x", "0123456g.x", "+1234567.x", "0123456789", "ABCDEF01.x"] {
-            assert_eq!(NodeTag::of_mcp_session(other), None, "{other}");
+            assert_eq!(NodeTag::of_marked(other), None, "{other}");
         }
     }
 }

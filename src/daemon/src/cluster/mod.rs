@@ -21,6 +21,7 @@
 //! | [`hop`] | the header of a request that is passed on, and its proof |
 //! | [`keys`], [`tls`], [`wire`] | keys from `cluster.key`, TLS by them, connections that stay open |
 //! | [`pass`] | a request on its way to another node, and the answer back |
+//! | [`limits`] | what this node may use of the limits of tenants that hold for all nodes |
 //! | `drain` | gives the sessions of a node that drains to the others |
 //! | [`ids`] | ids that say which node made them: executions, MCP sessions |
 //!
@@ -33,6 +34,12 @@
 //! * The owner checks everything again: token, limits, arguments, links. A node vouches for nothing but the
 //!   address of the client, and for its own local user.
 //! * A request that was begun at another node is never sent twice: nobody knows what it did there.
+//! * An execution, an MCP session and a call that waits for its client's answer belong to the node that began
+//!   them, which their ids name: no table has them, and nobody is asked on the way. Once that node is lost,
+//!   each node answers as for an id that it does not know: `execution_not_found`, 404. MCP clients then begin
+//!   a new session.
+//! * Limits of tenants hold for all nodes together, with at most one more in use for each other node:
+//!   [`limits`]. What is stored is counted by the ledger, every two seconds.
 //!
 //! # What all nodes must have in common
 //!
@@ -47,6 +54,7 @@ pub mod hop;
 pub mod ids;
 pub mod in_ledger;
 pub mod keys;
+pub mod limits;
 pub mod owners;
 pub mod pass;
 mod peers;
@@ -68,6 +76,7 @@ use self::concern::Access;
 use self::hop::HopCheck;
 use self::ids::NodeTag;
 use self::keys::ClusterKeys;
+use self::limits::{LimitParts, LimitedUse, OtherNode};
 use self::owners::{Node, Owners, OwnersError, Ownership, SessionKey};
 use self::placement::NodeLoad;
 use self::tls::ClusterTls;
@@ -166,6 +175,8 @@ pub struct Cluster {
     view: RwLock<View>,
     instance: String,
     load: OnceLock<Box<dyn Fn() -> OwnLoad + Send + Sync>>,
+    limits: Arc<LimitParts>,
+    limited: OnceLock<Box<dyn LimitedUse>>,
     draining: AtomicBool,
     believed: Mutex<HashMap<SessionKey, (Node, Instant)>>,
     /// The nodes that do not answer and have ended by the table of owners.
@@ -204,6 +215,8 @@ impl Cluster {
             view: RwLock::new(View::new(&settings.name, &instance, peers::lost_after(peers::EVERY))),
             instance,
             load: OnceLock::new(),
+            limits: Arc::default(),
+            limited: OnceLock::new(),
             draining: AtomicBool::new(false),
             believed: Mutex::default(),
             ended: watch::Sender::default(),
@@ -257,6 +270,28 @@ impl Cluster {
         let _ = self.load.set(Box::new(load));
     }
 
+    /// What this node may use of limits that hold for all nodes.
+    pub fn limits(&self) -> &Arc<LimitParts> {
+        &self.limits
+    }
+
+    /// Says how the use of limits is found out. Until then this node holds nothing of them.
+    pub fn divide_limits(&self, limited: impl LimitedUse + 'static) {
+        let _ = self.limited.set(Box::new(limited));
+    }
+
+    /// The other nodes that live, with what they told of limits at `since` or before.
+    fn others_with_limits(&self, since: Instant) -> Vec<OtherNode> {
+        let (view, now) = (self.view(), Instant::now());
+        let living = view.nodes().filter(|node| view.answers(node, now));
+        let other = |node: &view::KnownNode| OtherNode {
+            name: node.report.name.clone(),
+            told: node.report.limits.clone(),
+            is_fresh: node.seen >= since,
+        };
+        living.map(other).collect()
+    }
+
     fn load(&self) -> OwnLoad {
         self.load.get().map(|load| load()).unwrap_or_default()
     }
@@ -273,6 +308,7 @@ impl Cluster {
             owned: self.owners.owned() as u64,
             draining: self.is_draining(),
             ready: load.ready,
+            limits: self.limits.told(),
         }
     }
 
@@ -374,16 +410,38 @@ impl Cluster {
         Ok(Target { name: node.name.clone(), address })
     }
 
-    /// Where the node is that made an id with this tag; `None` if no node that is known here made it.
-    ///
-    /// # Errors
-    /// That node does not answer.
-    pub fn locate_tag(&self, tag: NodeTag) -> Result<Option<Location>, ClusterFault> {
+    /// Where the node is that made an id with this tag. An id of a node that is lost is answered here, where
+    /// nobody knows it: what it names is gone, and the caller learns that at once.
+    pub fn locate_tag(&self, tag: NodeTag) -> Location {
         if tag == self.tag {
-            return Ok(Some(Location::Here));
+            return Location::Here;
         }
-        let Some(name) = self.view().name_of(tag).map(str::to_owned) else { return Ok(None) };
-        self.target(&Node { name, address: None }).map(|target| Some(Location::At(target)))
+        let view = self.view();
+        let found = view.name_of(tag).and_then(|name| Some((name, view.address(name, Instant::now())?)));
+        let target = |(name, address): (&str, std::net::SocketAddr)| Target {
+            name: name.to_owned(),
+            address: address.to_string(),
+        };
+        found.map_or(Location::Here, |found| Location::At(target(found)))
+    }
+
+    /// The node that made this execution's id, if it is lost.
+    pub fn lost_maker(&self, execution: &str) -> Option<String> {
+        let tag = NodeTag::of_execution(execution).filter(|tag| *tag != self.tag)?;
+        let view = self.view();
+        let name = view.name_of(tag)?;
+        view.address(name, Instant::now()).is_none().then(|| name.to_owned())
+    }
+
+    /// The other nodes that answer.
+    pub fn others(&self) -> Vec<Target> {
+        let (view, now) = (self.view(), Instant::now());
+        let answering = view.nodes().filter(|node| view.answers(node, now));
+        let target = |node: &view::KnownNode| Target {
+            name: node.report.name.clone(),
+            address: node.address.to_string(),
+        };
+        answering.map(target).collect()
     }
 
     /// The owner that is believed without asking.

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::Cluster;
+use super::limits::RoundClock;
 use super::view::{Heard, NodeReport};
 use super::wire::nothing;
 
@@ -33,8 +34,12 @@ const ANSWER: Duration = Duration::from_secs(1);
 /// Peers that are asked at one time.
 const AT_ONCE: usize = 32;
 
-/// Bytes of an answer.
-const REPORT: usize = 4096;
+/// How soon a node asks again whose callers wait for their part of a limit, if its peers are so few that each
+/// is asked every second anyway.
+const SOON: Duration = Duration::from_millis(100);
+
+/// Bytes of an answer: some 150 for each tenant at work.
+const REPORT: usize = 4 << 20;
 
 /// A node is lost when it has not answered for three rounds, whether it was asked or not: its address may be
 /// gone.
@@ -42,7 +47,7 @@ pub(super) fn lost_after(every: Duration) -> Duration {
     3 * every + ANSWER
 }
 
-fn every(peers: usize) -> Duration {
+fn of_many(peers: usize) -> Duration {
     EVERY.max(EVERY * u32::try_from(peers).unwrap_or(u32::MAX) / A_SECOND)
 }
 
@@ -50,10 +55,20 @@ impl Cluster {
     /// Asks all peers until `stop`.
     pub(crate) async fn watch(self: Arc<Self>, stop: CancellationToken) {
         let mut told = BTreeSet::new();
-        let mut next_round = Instant::now();
+        let mut clock = RoundClock::new();
+        let (mut every, mut next_round) = (EVERY, Instant::now());
         loop {
-            if next_round <= Instant::now() {
-                let every = every(self.ask_all(&mut told).await);
+            let begun = Instant::now();
+            if next_round <= begun {
+                if let Some(limited) = self.limited.get() {
+                    let others = self.others_with_limits(begun);
+                    self.limits.publish(&self.name, limited.measure(), &others, clock.turn());
+                }
+                every = of_many(self.ask_all(&mut told).await);
+                if let Some(limited) = self.limited.get() {
+                    let changed = self.limits.settle(&self.others_with_limits(begun));
+                    limited.changed(&changed);
+                }
                 next_round = Instant::now() + every;
                 self.view_mut().set_lost_after(lost_after(every));
             } else {
@@ -66,8 +81,16 @@ impl Cluster {
             }
             self.judge().await;
             self.count();
+            let soon = async {
+                tokio::time::sleep(SOON).await;
+                match every > EVERY {
+                    true => std::future::pending().await,
+                    false => self.limits.wanted().await,
+                }
+            };
             tokio::select! {
                 () = tokio::time::sleep(EVERY) => {}
+                () = soon => next_round = Instant::now(),
                 () = stop.cancelled() => return,
             }
         }

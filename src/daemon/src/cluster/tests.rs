@@ -90,6 +90,7 @@ fn cluster(table: &Arc<Table>) -> Cluster {
             owned: 0,
             draining,
             ready: true,
+            limits: limits::ToldLimits::new(),
         };
         view.heard(report, ([10, 0, 0, 1], port).into(), Duration::ZERO, Instant::now());
     }
@@ -231,7 +232,10 @@ async fn what_waits_for_a_node_is_given_up_only_when_it_is_silent_and_has_ended(
 #[test]
 fn an_id_leads_to_the_node_that_made_it() {
     let cluster = cluster(&Arc::default());
-    assert_eq!(cluster.locate_tag(NodeTag::of("a")), Ok(Some(Location::Here)));
-    assert_eq!(cluster.locate_tag(NodeTag::of("b")), Ok(Some(at("b", 2))));
-    assert_eq!(cluster.locate_tag(NodeTag::of("nobody")), Ok(None));
+    assert_eq!(cluster.locate_tag(NodeTag::of("a")), Location::Here);
+    assert_eq!(cluster.locate_tag(NodeTag::of("b")), at("b", 2));
+    assert_eq!(cluster.locate_tag(NodeTag::of("nobody")), Location::Here, "nobody knows it here");
+    cluster.view.write().unwrap().set_lost_after(Duration::ZERO);
+    std::thread::sleep(Duration::from_millis(2));
+    assert_eq!(cluster.locate_tag(NodeTag::of("b")), Location::Here, "what a lost node had is gone");
 }

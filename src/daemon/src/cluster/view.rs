@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::ids::NodeTag;
+use super::limits::ToldLimits;
 use super::placement::NodeLoad;
 
 /// A node that is silent for this long is still shown, as lost.
@@ -48,6 +49,9 @@ pub struct NodeReport {
     pub draining: bool,
     /// Whether it would serve a new session: what `/ready` says.
     pub ready: bool,
+    /// What it holds of limits of tenants. Nodes of earlier versions tell nothing.
+    #[serde(default)]
+    pub limits: ToldLimits,
 }
 
 /// A node that has answered.
@@ -233,8 +237,9 @@ mod tests {
 
     fn report(name: &str, instance: &str) -> NodeReport {
         let (name, instance) = (name.to_owned(), instance.to_owned());
-        let version = String::new();
-        NodeReport { name, instance, version, sessions: 1, free: 9, owned: 1, draining: false, ready: true }
+        let (version, limits) = (String::new(), ToldLimits::new());
+        let (draining, ready) = (false, true);
+        NodeReport { name, instance, version, sessions: 1, free: 9, owned: 1, draining, ready, limits }
     }
 
     fn at(port: u16) -> SocketAddr {

@@ -156,6 +156,16 @@ impl Executions {
         self.permits.by_owner()
     }
 
+    /// Of each owner: how many are under way, and how many calls wait to begin one.
+    pub fn use_by_owner(&self) -> BTreeMap<String, (usize, usize)> {
+        self.permits.use_by_owner()
+    }
+
+    /// An owner may have more or fewer of them at this node: calls that wait have their turn.
+    pub fn limit_changed(&self, owner: &str) {
+        self.permits.limit_changed(owner);
+    }
+
     /// Cancels all of an owner that are under way.
     pub fn end_owner(&self, owner: &str) {
         self.all().values().filter(|one| one.owner == owner).for_each(|one| one.cancel.cancel());

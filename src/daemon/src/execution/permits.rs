@@ -138,6 +138,30 @@ impl ExecutionPermits {
         owners
     }
 
+    /// Of each owner: how many are under way, and how many calls wait.
+    pub(super) fn use_by_owner(&self) -> BTreeMap<String, (usize, usize)> {
+        let state = self.state();
+        let mut owners: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+        for (key, count) in &state.running {
+            owners.entry(key.owner().to_owned()).or_default().0 += count;
+        }
+        for waiter in state.waiters.iter().filter(|waiter| !waiter.reply.is_closed()) {
+            owners.entry(waiter.session.owner().to_owned()).or_default().1 += 1;
+        }
+        owners
+    }
+
+    /// The limit of an owner has changed: calls that wait get what is free by the new one.
+    pub(super) fn limit_changed(self: &Arc<Self>, owner: &str) {
+        let share = self.tenants.share(owner);
+        {
+            let mut state = self.state();
+            let waiters = state.waiters.iter_mut().filter(|waiter| waiter.session.owner() == owner);
+            waiters.for_each(|waiter| waiter.tenant.executions = share.executions);
+        }
+        self.grant();
+    }
+
     /// A permit for an execution that runs already, however many there are.
     pub(super) fn of_running(self: &Arc<Self>, session: SessionKey) -> ExecutionPermit {
         self.permit(&mut self.state(), session)
@@ -191,7 +215,7 @@ impl ExecutionPermits {
             granted
         };
         self.grant();
-        match tokio::time::timeout(self.bounds.wait, granted).await {
+        match tokio::time::timeout(self.bounds.wait, self.tenants.patiently(granted)).await {
             Ok(Ok(permit)) => Ok(permit),
             Ok(Err(_)) => Err(ExecutionError::TooManyWait(self.state().waiters.len())),
             Err(_) => {
@@ -203,7 +227,8 @@ impl ExecutionPermits {
                         ExecutionError::TooManyOfSession { running: of_session, wait }
                     }
                     Some(most) if of_owner >= most => {
-                        ExecutionError::Limited(Limited::places("executions", most, of_owner))
+                        let limited = Limited::places("executions", most, of_owner);
+                        ExecutionError::Limited(self.tenants.over_all_nodes(session.owner(), limited))
                     }
                     _ => ExecutionError::TooMany { running: all, wait },
                 })
@@ -237,6 +262,7 @@ mod tests {
     use tokio::task::JoinHandle;
 
     use super::*;
+    use crate::cluster::limits::{LimitParts, LimitUse, SharedLimit};
     use crate::metrics::Metrics;
     use crate::tenants::KnownToken;
 
@@ -359,5 +385,27 @@ mod tests {
         let limited = permits.enter(key("eve", "b")).await.map(drop).unwrap_err();
         assert!(matches!(limited, ExecutionError::Limited(limited) if limited.limit == "executions"));
         drop(eve);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_waits_at_one_node_begins_when_its_part_of_the_limit_grows() {
+        let tenants = with_tokens(&[("eve", Some(2))]);
+        let parts = Arc::<LimitParts>::default();
+        tenants.divide(parts.clone());
+        let permits = of_tenants(9, 9, 9, tenants);
+        let _first = permits.enter(key("eve", "a")).await.expect("one, unasked");
+        let second = come_as(&permits, key("eve", "b"));
+        settle().await;
+        assert_eq!(permits.use_by_owner()["eve"], (1, 1));
+        permits.limit_changed("eve");
+        settle().await;
+        assert!(!second.is_finished(), "nothing has changed");
+        let eve = Arc::<str>::from("eve");
+        let used =
+            LimitUse { tenant: eve, limit: SharedLimit::Executions, allowed: 2, used: 1, idle: 0, wants: 1 };
+        parts.publish("a", vec![used], &[], Duration::from_secs(1));
+        parts.settle(&[]);
+        permits.limit_changed("eve");
+        drop(second.await.unwrap().expect("its part has grown"));
     }
 }

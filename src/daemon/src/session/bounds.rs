@@ -55,3 +55,14 @@ impl SessionBounds {
         DataBounds { bytes: self.data, entries: self.data_inodes }
     }
 }
+
+/// Sessions of one owner.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SessionsInUse {
+    /// Those that have a container, or are about to.
+    pub live: usize,
+    /// Those among them that rest: no call is in them, or waits for them.
+    pub resting: usize,
+    /// Those that wait for a container.
+    pub waiting: usize,
+}

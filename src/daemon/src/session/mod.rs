@@ -40,7 +40,7 @@ mod sync;
 pub(crate) mod test_world;
 mod workspaces;
 
-pub use bounds::SessionBounds;
+pub use bounds::{SessionBounds, SessionsInUse};
 pub use error::SessionError;
 pub use gate::message::{SessionKey, TurnKind};
 pub use gate::turn::Turn;

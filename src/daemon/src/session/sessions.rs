@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::bounds::SessionBounds;
+use super::bounds::{SessionBounds, SessionsInUse};
 use super::error::SessionError;
 use super::gate::Gate;
 use super::gate::message::{GateBounds, SessionKey, TurnKind};
@@ -235,6 +235,16 @@ impl Sessions {
     /// Sessions of each owner that have a container, or are about to.
     pub fn live_by_owner(&self) -> BTreeMap<String, usize> {
         self.gate.live_by_owner()
+    }
+
+    /// What each owner uses.
+    pub fn use_by_owner(&self) -> BTreeMap<String, SessionsInUse> {
+        self.gate.use_by_owner()
+    }
+
+    /// An owner may have more or fewer sessions with containers at this node. So many that rest lose theirs.
+    pub fn limit_changed(&self, owner: &str, gives_up: u64) {
+        self.gate.limit_changed(owner, gives_up);
     }
 
     /// Sessions that have a container, or are about to.

@@ -124,9 +124,9 @@ use crate::id::{from_hex, hex, random_hex};
 use remote::Wanted;
 use replace::replace;
 use shared::SharedState;
-pub use usage::Amount;
 pub(crate) use usage::RESERVE;
 use usage::Usage;
+pub use usage::{Amount, Elsewhere, OwnerBounds};
 use writable::Writable;
 #[cfg(test)]
 pub(crate) use write_queue::slow_disk;
@@ -313,7 +313,7 @@ impl Store {
     }
 
     /// From now on `limits` says how many bytes and entries all sessions of an owner may have.
-    pub fn limit_owners(&self, limits: impl Fn(&str) -> (Option<u64>, Option<u64>) + Send + Sync + 'static) {
+    pub fn limit_owners(&self, limits: impl Fn(&str) -> OwnerBounds + Send + Sync + 'static) {
         let _ = self.shared.usage.limits.set(Box::new(limits)); // a second call changes nothing
     }
 

@@ -1,4 +1,4 @@
-//! SyncCounts bytes and entries of all sessions against the store's limits, and free space of its disk.
+//! Counts bytes and entries of all sessions against the store's limits, and free space of its disk.
 //!
 //! A background thread counts every session once after the start; from then on commits add their differences.
 //! Bytes that are being written count from the first one. A claim is returned when it is dropped. Two callers
@@ -8,6 +8,8 @@ use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use paddock_ledger::TenantStored;
 
 use super::{Bound, StoreError};
 
@@ -70,7 +72,7 @@ pub(super) struct Usage {
 
 #[derive(Default)]
 struct Sums {
-    /// StoredSession.
+    /// Stored.
     used: Amount,
     /// Being written.
     claimed: Amount,
@@ -94,8 +96,44 @@ impl Sums {
     }
 }
 
-/// The limits of an owner: bytes and entries.
-pub(super) type OwnerLimits = dyn Fn(&str) -> (Option<u64>, Option<u64>) + Send + Sync;
+/// What an owner may have.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OwnerBounds {
+    /// Bytes of files, in whole pages.
+    pub bytes: Option<u64>,
+    /// Files, directories and links.
+    pub entries: Option<u64>,
+    /// What of this is used at other nodes; nothing on a single machine.
+    pub elsewhere: Elsewhere,
+}
+
+/// What the ledger has of an owner beyond what this disk has. Less than nothing where the disk has more:
+/// logs, and files of sessions that another node took over.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Elsewhere {
+    bytes: i64,
+    entries: i64,
+}
+
+impl Elsewhere {
+    /// What the ledger has, beside what this disk had when it was asked.
+    #[must_use]
+    pub fn beside(here: Amount, all: TenantStored) -> Self {
+        let beyond = |all: u64, here: u64| all.cast_signed().saturating_sub(here.cast_signed());
+        let entries = all.entries.saturating_add(all.sessions.saturating_mul(SESSION_ENTRIES));
+        Self { bytes: beyond(all.bytes, here.bytes), entries: beyond(entries, here.entries) }
+    }
+
+    fn with(self, here: Amount) -> Amount {
+        Amount {
+            bytes: here.bytes.saturating_add_signed(self.bytes),
+            entries: here.entries.saturating_add_signed(self.entries),
+        }
+    }
+}
+
+/// The limits of each owner.
+pub(super) type OwnerLimits = dyn Fn(&str) -> OwnerBounds + Send + Sync;
 
 impl Usage {
     pub(super) fn new(total: Amount, uncounted: HashSet<String>) -> Arc<Self> {
@@ -160,9 +198,10 @@ impl Usage {
 
     fn check(&self, sums: &Sums, owner: &str, more: Amount) -> Result<(), StoreError> {
         let wanted = sums.used.plus(sums.claimed).plus(more);
-        let (bytes, entries) = self.limits.get().map_or((None, None), |limits| limits(owner));
+        let OwnerBounds { bytes, entries, elsewhere } =
+            self.limits.get().map(|limits| limits(owner)).unwrap_or_default();
         let (used, claimed) = sums.owners.get(owner).copied().unwrap_or_default();
-        let of_owner = used.plus(claimed).plus(more);
+        let of_owner = elsewhere.with(used.plus(claimed).plus(more));
         let all = u64::MAX;
         let bounds = [
             (Bound::Owner, more.bytes, of_owner.bytes, bytes.unwrap_or(all)),
@@ -293,5 +332,31 @@ impl Drop for QuotaClaim {
     fn drop(&mut self) {
         self.give_back(self.held);
         self.give_inline(self.inline);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_other_nodes_have_counts_and_files_that_only_this_disk_still_has_do_not() {
+        let usage = Usage::new(Amount { bytes: u64::MAX, entries: u64::MAX }, HashSet::new());
+        let here = Amount { bytes: 8192, entries: 5 };
+        usage.changed("ann", Amount::default(), here);
+        let stored = |bytes, entries| TenantStored { sessions: 2, entries, bytes };
+        let beyond = Elsewhere::beside(here, stored(12_288, 1));
+        let limits = move |_: &str| OwnerBounds { bytes: Some(16_384), entries: Some(8), elsewhere: beyond };
+        let _ = usage.limits.set(Box::new(limits));
+        let admit = |bytes, entries| usage.admit("ann", Amount { bytes, entries });
+        assert!(admit(4096, 1).is_ok());
+        let over = admit(4097, 0).unwrap_err();
+        assert!(matches!(over, StoreError::Quota { bound: Bound::Owner, wanted: 16_385, allowed: 16_384 }));
+        assert!(matches!(
+            admit(0, 2),
+            Err(StoreError::Quota { bound: Bound::OwnerEntries, wanted: 9, allowed: 8 })
+        ));
+        // Another node took both sessions and deleted the files of one: they are still on this disk.
+        assert_eq!(Elsewhere::beside(here, stored(4096, 0)).with(here), Amount { bytes: 4096, entries: 6 });
     }
 }

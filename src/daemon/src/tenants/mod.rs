@@ -14,6 +14,9 @@
 //! * The store counts the bytes and files of each owner, egress what a model costs; both ask here for the
 //!   limit.
 //!
+//! Where there are many nodes, limits hold for all of them (`overall`): this module sees the part of its
+//! node.
+//!
 //! It must never hold a token, let a token that is revoked or has ended do anything, nor tell a tenant of
 //! another.
 
@@ -23,6 +26,7 @@ mod core;
 pub mod fair;
 mod file;
 mod limited;
+mod overall;
 mod part;
 mod places;
 mod token;
@@ -32,7 +36,7 @@ mod window;
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::watch;
@@ -50,6 +54,7 @@ use self::places::Places;
 pub use self::places::RunPlace;
 pub(crate) use self::token::TokenTable;
 pub use self::token::{KnownToken, MAX_TOKENS, TenantLimits, TenantTerms};
+use crate::cluster::limits::LimitParts;
 use crate::metrics::Metrics;
 use crate::store::StoreClock;
 
@@ -78,6 +83,8 @@ pub struct Tenants {
     pages: watch::Sender<u64>,
     /// Tenants that are gone, until somebody takes them.
     gone: Mutex<Vec<Arc<Tenant>>>,
+    /// What this node may use of limits that hold for all nodes; not set on a single machine.
+    parts: OnceLock<Arc<LimitParts>>,
     metrics: Metrics,
 }
 
@@ -150,6 +157,7 @@ impl Tenants {
             watched: Mutex::default(),
             pages: watch::channel(0).0,
             gone: Mutex::default(),
+            parts: OnceLock::new(),
             metrics,
         };
         tenants.turn_page(&[], false, StoreClock::new().for_expiry());
@@ -163,7 +171,8 @@ impl Tenants {
 
     /// What queues must know of a tenant.
     pub fn share(&self, name: &str) -> TenantShare {
-        self.book.read().unwrap_or_else(PoisonError::into_inner).share(name)
+        let share = self.book.read().unwrap_or_else(PoisonError::into_inner).share(name);
+        self.share_here(name, share)
     }
 
     /// The limits of a tenant: none for one that has no token any more, whose work ends anyway.
@@ -172,13 +181,21 @@ impl Tenants {
         book.tenant(name).map(|tenant| tenant.terms.limits.clone()).unwrap_or_default()
     }
 
-    /// One more request of a tenant, which may have `most` in flight.
+    /// One more request of a tenant, which may have `most` in flight. A request that another node passed on
+    /// was counted there against the limit of requests a second.
     ///
     /// # Errors
     /// The limit that it has reached.
-    pub fn begin_request(&self, tenant: &Tenant, most: usize) -> Result<RequestPlace, Limited> {
-        let event = TenantEvent::Request { most };
-        let begun = self.places.state().core.on(tenant.id, event, &tenant.terms.limits, Instant::now());
+    pub fn begin_request(
+        &self,
+        tenant: &Tenant,
+        most: usize,
+        is_passed_on: bool,
+    ) -> Result<RequestPlace, Limited> {
+        let begun = match self.parts.get() {
+            None => self.request(tenant, most, &tenant.terms.limits),
+            Some(parts) => self.request_here(parts, tenant, most, is_passed_on),
+        };
         let label = self.label(&tenant.name);
         match begun {
             Ok(()) => {
@@ -202,7 +219,15 @@ impl Tenants {
             let nothing = TenantLimits::default();
             return self.places.enter(TenantId::default(), &nothing, wait).await;
         };
-        self.places.enter(tenant.id, &tenant.terms.limits, wait).await
+        match self.parts.get() {
+            None => self.places.enter(tenant.id, &tenant.terms.limits, wait).await,
+            Some(parts) => self.run_here(parts, tenant, wait).await,
+        }
+    }
+
+    /// Admits a request by these limits.
+    fn request(&self, tenant: &Tenant, most: usize, limits: &TenantLimits) -> Result<(), Limited> {
+        self.places.state().core.on(tenant.id, TenantEvent::Request { most }, limits, Instant::now())
     }
 
     /// A tenant's programs move bytes.

@@ -111,6 +111,21 @@ impl Places {
         None
     }
 
+    /// From now on a tenant has these limits: calls that wait have places if there are any.
+    pub(super) fn limit(self: &Arc<Self>, tenant: TenantId, limits: &TenantLimits) {
+        loop {
+            let given = {
+                let mut state = self.state();
+                let waiting = state.waiting.get_mut(&tenant).into_iter().flatten();
+                waiting.for_each(|(of_call, _)| of_call.clone_from(limits));
+                self.next(&mut state, tenant)
+            };
+            // Outside of the lock: a place that nobody takes comes back.
+            let Some((waiter, place)) = given else { return };
+            drop(waiter.send(place));
+        }
+    }
+
     /// Calls that wait for a place.
     pub(super) fn waiting(&self, tenant: TenantId) -> usize {
         self.state()

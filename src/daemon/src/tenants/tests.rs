@@ -120,7 +120,7 @@ async fn a_rate_and_a_number_of_runs_are_refused_with_a_hint() {
     token.terms.limits.runs = Some(1);
     let tenants = Tenants::new(vec![token], None, Metrics::default());
     let ann = tenants.book().tenant("ann").unwrap().clone();
-    let begun: Vec<_> = (0..3).map(|_| tenants.begin_request(&ann, 10)).collect();
+    let begun: Vec<_> = (0..3).map(|_| tenants.begin_request(&ann, 10, false)).collect();
     let limited = begun[2].as_ref().map(drop).unwrap_err();
     assert_eq!((limited.limit, limited.retry_seconds()), ("requests_per_second", Some(1)));
     assert_eq!(tenants.in_use().iter().find(|one| &*one.name == "ann").unwrap().requests, 2);

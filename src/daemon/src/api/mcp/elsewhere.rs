@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::call_context::CallContext;
 use super::handler::Handler;
 use crate::api::server::Way;
-use crate::cluster::concern::{Access, Concern};
+use crate::cluster::concern::Concern;
 use crate::cluster::hop::{Entry, Hop, Sender};
 use crate::cluster::owners::SessionKey;
 use crate::cluster::wire::PassedBody;
@@ -56,11 +56,11 @@ impl Handler {
                 cluster.locate(&SessionKey::new(owner, session), access, Came::Directly).await?
             }
             Concern::Execution(_, id) if self.has_execution(&id) => Location::Here,
-            Concern::Execution(tag, _) => cluster.locate_tag(tag)?.unwrap_or(Location::Here),
-            Concern::Unnamed => {
+            Concern::Execution(tag, _) => cluster.locate_tag(tag),
+            Concern::Unnamed(access) => {
                 let Some(own) = self.own_session(call_context) else { return Ok(None) };
                 let key = SessionKey::new(owner, own);
-                let at = cluster.locate(&key, Access::Make, Came::ToStay).await?;
+                let at = cluster.locate(&key, access, Came::ToStay).await?;
                 if at != Location::Here {
                     arguments.insert("session_id".to_owned(), Value::from(key.session.as_str()));
                 }

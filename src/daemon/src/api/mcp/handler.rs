@@ -30,6 +30,7 @@ use super::progress::ProgressReports;
 use super::result::result;
 use super::rounds::{OngoingCall, ParkedCalls};
 use crate::audit::Surface;
+use crate::cluster::ids::NodeTag;
 use crate::egress::{Asker, questions};
 use crate::session::{OutputBacklog, Pace, SessionId};
 use crate::tools::{ArrivedMessage, CallError, Caller, Outcome, ToolSets, Tools};
@@ -95,6 +96,11 @@ impl Handler {
     /// Whether this node has this execution of the owner.
     pub(super) fn has_execution(&self, id: &str) -> bool {
         self.tools.services.executions.get(&self.owner, id).is_some()
+    }
+
+    /// This node, where there are others.
+    fn node(&self) -> Option<NodeTag> {
+        self.tools.services.cluster.as_ref().map(|cluster| cluster.tag())
     }
 
     /// The session of calls that name none.
@@ -224,7 +230,7 @@ impl Handler {
             };
             match beside(next, reporting.as_mut(), ended).await {
                 Ok(done) => break done,
-                Err(question) => match self.parked.park(name, call, question) {
+                Err(question) => match self.parked.park(name, (call, question), self.node()) {
                     Ok(asks) => return Err(asks),
                     Err(back) => call = back,
                 },

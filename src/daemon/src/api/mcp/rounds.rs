@@ -20,6 +20,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::elicitation;
+use crate::cluster::ids::NodeTag;
 use crate::egress::{Question, Questions};
 use crate::session::OutputBacklog;
 use crate::tools::{CallError, Outcome};
@@ -76,18 +77,20 @@ impl ParkedCalls {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a call aside whose program asks something, and gives the answer for its client.
+    /// Puts a call aside whose program asks something, and gives the answer for its client. Where there are
+    /// other nodes, the answer's `requestState` says that the call waits at this one.
     ///
     /// # Errors
     /// Too many wait: the question is answered with no, and the call is given back.
     pub(super) fn park(
         self: &Arc<Self>,
         tool: &str,
-        call: OngoingCall,
-        question: Question,
+        (call, question): (OngoingCall, Question),
+        node: Option<NodeTag>,
     ) -> Result<InputRequiredResult, OngoingCall> {
         let request = InputRequest::Elicitation(elicitation::request(&question));
         let state = crate::id::random_hex::<16>();
+        let state = node.map_or_else(|| state.clone(), |node| node.mark(&state));
         let (all, expired) = (Arc::downgrade(self), state.clone());
         let timer = tokio::spawn(async move {
             tokio::time::sleep(PARKED_FOR).await;

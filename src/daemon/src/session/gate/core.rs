@@ -202,6 +202,7 @@ impl Core {
             Event::Want { key, call, waits, tenant } => self.want(key, call, (waits, tenant), now, actions),
             Event::Return { key } => self.give_back(&key, now, actions),
             Event::PoolFull => self.pool_full(now, actions),
+            Event::Limit { tenant, gives_up } => self.limit(tenant, gives_up, now, actions),
             Event::Lost { key } => self.lost(&key, actions),
             Event::Loaded { key, found, closed } => self.loaded(&key, found, closed, now, actions),
             Event::LoadFailed { key } => self.load_failed(&key, actions),

@@ -25,6 +25,7 @@ use super::core::{Core, GateCounts};
 use super::message::{Action, CallId, Denial, Event, GateBounds, ReleaseReason, SessionKey};
 use super::turn::{Pass, Turn};
 use crate::metrics::Metrics;
+use crate::session::SessionsInUse;
 use crate::session::lease::Permit;
 use crate::session::registry::{Registry, Session};
 use crate::session::workspaces::Workspaces;
@@ -164,6 +165,11 @@ impl GateDriver {
     /// Permits of each owner.
     pub(super) fn permits_by_owner(&self) -> BTreeMap<String, usize> {
         self.state().core.permits_by_owner()
+    }
+
+    /// What each owner uses.
+    pub(super) fn use_by_owner(&self) -> BTreeMap<String, SessionsInUse> {
+        self.state().core.use_by_owner()
     }
 
     /// Tells the core what happened, and does what it says.

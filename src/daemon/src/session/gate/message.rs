@@ -167,6 +167,9 @@ pub(super) enum Event {
     Return { key: SessionKey },
     /// The pool cannot start a container that a call waits for, because every slot is taken.
     PoolFull,
+    /// What a tenant may have at this node has changed. So many of its sessions that rest are evicted, since
+    /// another node needs what they hold of its limit.
+    Limit { tenant: TenantShare, gives_up: u64 },
     /// A container of this session was lost.
     Lost { key: SessionKey },
     /// The answer to [`Action::Load`].

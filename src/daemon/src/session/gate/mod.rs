@@ -33,6 +33,7 @@ use tokio::sync::watch;
 use self::driver::{GateAnswer, GateDriver};
 use self::message::{Denial, Event, GateBounds, SessionKey, TurnKind};
 use self::turn::Turn;
+use super::bounds::SessionsInUse;
 use super::error::SessionError;
 use super::lease::Permit;
 use super::registry::Session;
@@ -165,8 +166,16 @@ impl Gate {
     pub(in crate::session) async fn permit(&self, turn: &Turn) -> Result<Permit, SessionError> {
         let tenant = self.share(turn.key().owner());
         let event = |key, call| Event::Want { key, call, waits: true, tenant };
-        let answer = self.driver.ask_as(turn.call(), turn.key(), event).await;
-        if let GateAnswer::Permit(permit) = answer { Ok(permit) } else { Err(self.denied(answer)) }
+        let asked = self.driver.ask_as(turn.call(), turn.key(), event);
+        let answer = self.tenants.patiently(asked).await;
+        if let GateAnswer::Permit(permit) = answer {
+            return Ok(permit);
+        }
+        let denied = self.denied(answer);
+        if let SessionError::Limited(limited) = denied {
+            return Err(SessionError::Limited(self.tenants.over_all_nodes(turn.key().owner(), limited)));
+        }
+        Err(denied)
     }
 
     /// A permit for a session that no call is in, if one is free: for a container of an earlier daemon.
@@ -229,6 +238,16 @@ impl Gate {
     /// What queues must know of a tenant.
     pub(in crate::session) fn share(&self, owner: &str) -> TenantShare {
         self.tenants.share(owner)
+    }
+
+    /// An owner may have more or fewer sessions at this node, and gives up some that rest.
+    pub(in crate::session) fn limit_changed(&self, owner: &str, gives_up: u64) {
+        self.driver.tell(Event::Limit { tenant: self.share(owner), gives_up });
+    }
+
+    /// What each owner uses.
+    pub(in crate::session) fn use_by_owner(&self) -> BTreeMap<String, SessionsInUse> {
+        self.driver.use_by_owner()
     }
 
     /// The sessions of an owner that are in memory.

@@ -50,10 +50,18 @@ fn find_execution(
     let found = found.filter(|found| session.is_none_or(|session| found.session == session));
     let shown: String = id.chars().take(80).collect();
     let unknown = || {
-        let message = format!(
-            "there is no execution {shown:?}; list_executions lists the existing ones, and an ended \
-             execution is kept for a while"
-        );
+        let lost = tools.services.cluster.as_ref().and_then(|cluster| cluster.lost_maker(id));
+        let message = match lost {
+            Some(node) => format!(
+                "execution {shown:?} is gone: node {node}, which ran it, does not answer any more; what its \
+                 program did after the last save is lost, and the files of its session are not: start it \
+                 again"
+            ),
+            None => format!(
+                "there is no execution {shown:?}; list_executions lists the existing ones, and an ended \
+                 execution is kept for a while"
+            ),
+        };
         Fault::new(Code::ExecutionNotFound, message).into()
     };
     found.ok_or_else(unknown)

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::state::{Chore, Occupancy, SessionState};
 use super::{Action, CallId, Core, Denial, ReleaseReason, SLICE, SessionKey};
+use crate::session::SessionsInUse;
 use crate::tenants::fair::{Mark, Refused, refused};
 use crate::tenants::{TenantId, TenantShare};
 
@@ -223,6 +224,43 @@ impl Core {
         if self.terms.evicts {
             self.evict(None, now, actions);
         }
+    }
+
+    /// A tenant may have another number of sessions from now on, and gives up some that rest.
+    pub(super) fn limit(
+        &mut self,
+        tenant: TenantShare,
+        gives_up: u64,
+        now: Instant,
+        actions: &mut Vec<Action>,
+    ) {
+        for want in self.wants.iter_mut().filter(|want| want.tenant.id == tenant.id) {
+            want.tenant.sessions = tenant.sessions;
+        }
+        for _ in 0..gives_up {
+            let resting = self.permits.iter().filter_map(|(key, permit)| {
+                let state = self.sessions.get(key).filter(|state| state.is_idle())?;
+                (permit.tenant.id == tenant.id).then_some((state.used, key))
+            });
+            let Some(key) = resting.min().map(|(_, key)| key.clone()) else { break };
+            self.release(&key, ReleaseReason::Evicted, actions);
+        }
+        self.make_room(now, actions);
+    }
+
+    /// Of each owner: sessions that have a permit, those of them that rest, and those that wait for one.
+    pub(in crate::session::gate) fn use_by_owner(&self) -> BTreeMap<String, SessionsInUse> {
+        let mut owners: BTreeMap<String, SessionsInUse> = BTreeMap::new();
+        for key in self.permits.keys() {
+            let owner = owners.entry(key.owner().to_owned()).or_default();
+            owner.live += 1;
+            owner.resting += usize::from(self.sessions.get(key).is_some_and(SessionState::is_idle));
+        }
+        let waiting: BTreeSet<&SessionKey> = self.wants.iter().map(|want| &want.key).collect();
+        for key in waiting {
+            owners.entry(key.owner().to_owned()).or_default().waiting += 1;
+        }
+        owners
     }
 
     /// Counts that a session came to rest, if it has a permit: from now on it can be evicted.

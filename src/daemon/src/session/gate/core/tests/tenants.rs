@@ -195,6 +195,28 @@ fn a_limit_of_sessions_holds_and_evicts_the_tenants_own() {
 }
 
 #[test]
+fn a_limit_that_changes_lets_waiting_calls_in_and_takes_sessions_that_rest() {
+    let a = TenantShare { sessions: Some(2), ..tenant(1) };
+    let (b, mut house) = (tenant(2), House::new(8));
+    let other = house.work(b, 0);
+    house.leave(b, 0, other);
+    house.wait(Duration::from_secs(2));
+    let calls: Vec<CallId> = (0..2).map(|n| house.work(a, n)).collect();
+    let third = house.work(a, 2);
+    assert!(!house.has(third));
+    house.send(Event::Limit { tenant: TenantShare { sessions: Some(3), ..a }, gives_up: 0 });
+    assert!(house.has(third), "there is room for one more");
+    house.leave(a, 0, calls[0]);
+    house.wait(Duration::from_secs(1));
+    house.leave(a, 1, calls[1]);
+    house.send(Event::Limit { tenant: a, gives_up: 1 });
+    assert_eq!(house.evicted, [key(a, 0)], "the one that has rested for longest");
+    house.send(Event::Limit { tenant: TenantShare { sessions: Some(0), ..a }, gives_up: 9 });
+    assert_eq!(house.evicted, [key(a, 0), key(a, 1)], "none that works, and nobody else's");
+    assert!(house.has(third) && house.permits.contains_key(&key(b, 0)));
+}
+
+#[test]
 fn own_sessions_go_first_and_those_of_others_only_from_whoever_has_more_or_is_away() {
     let (a, b) = (tenant(1), tenant(2));
     let mut house = House::new(5);

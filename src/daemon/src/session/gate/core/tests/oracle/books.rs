@@ -98,7 +98,11 @@ impl Oracle {
                     book.lost = true;
                 }
             }
-            Event::Holders { .. } | Event::Unused { .. } | Event::StartSweeping | Event::Tick => {}
+            Event::Holders { .. }
+            | Event::Unused { .. }
+            | Event::StartSweeping
+            | Event::Limit { .. }
+            | Event::Tick => {}
             Event::Shutdown => (self.ending, self.last_sweep, self.looking) = (true, None, None),
             Event::Loaded { key, .. }
             | Event::LoadFailed { key }
