@@ -23,8 +23,8 @@ use crate::carrier::Carrier;
 use crate::intercept::{Answerers, Confinement, Stops};
 use crate::sys::{self, Fork};
 
-/// Far longer than anything here takes.
-const LONG: Duration = Duration::from_secs(30);
+/// Far longer than anything here takes, on an emulated processor too.
+const LONG: Duration = Duration::from_secs(120);
 
 const OUTSIDE: Ipv4Addr = Ipv4Addr::new(93, 184, 216, 34);
 
