@@ -135,16 +135,13 @@ impl SharedServers {
 
     fn psql(&self, sql: &str) -> Result<String, String> {
         let url = format!("postgres://postgres@{}:{}/postgres", self.address, self.postgres.port);
-        Self::said(self.command(Path::new("psql")).args(["-qAtc", sql, &url]))
+        self.in_database(&url, sql)
     }
 
     /// What psql answers to these statements in the database at this address.
-    pub(crate) fn in_database(url: &str, sql: &str) -> Result<String, String> {
-        Self::said(Command::new("psql").args(["-qAtc", sql, url]))
-    }
-
-    /// What a command writes, or what it complains of.
-    fn said(command: &mut Command) -> Result<String, String> {
+    pub(crate) fn in_database(&self, url: &str, sql: &str) -> Result<String, String> {
+        let mut command = self.command(Path::new("psql"));
+        command.args(["-qAtc", sql, url]);
         let done = command.output().map_err(|error| error.to_string())?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
         if done.status.success() { Ok(text(&done.stdout)) } else { Err(text(&done.stderr)) }

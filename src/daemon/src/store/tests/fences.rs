@@ -7,7 +7,7 @@ use super::shared::{SharedServers, World};
 
 /// What the database of this world answers.
 fn sql(world: &World, statements: &str) -> String {
-    SharedServers::in_database(world.url(), statements).unwrap()
+    SharedServers::of_process().in_database(world.url(), statements).unwrap()
 }
 
 fn key() -> SessionKey {
@@ -105,7 +105,7 @@ async fn a_node_goes_on_with_what_it_has_when_the_server_has_no_more_connections
     let (server, database) = world.url().split_once("/d").unwrap();
     let (number, _) = database.split_once('?').unwrap();
     let closed = format!("alter database d{number} allow_connections false");
-    SharedServers::in_database(&format!("{server}/postgres"), &closed).unwrap();
+    SharedServers::of_process().in_database(&format!("{server}/postgres"), &closed).unwrap();
     let asks: Vec<_> = (0..64)
         .map(|_| {
             let node = node.clone();
