@@ -86,7 +86,7 @@ async fn runs_are_counted_over_all_nodes_and_a_place_that_comes_free_at_one_serv
     wait_for(&a, "waiting", 1.0).await;
     second.abort();
     let ran = document(&within(PATIENCE, "the place", waiting).await.expect("a call").expect(200));
-    assert_eq!(ran["stdout"], "42\n", "{ran}");
+    assert_eq!(ran["output"], "42\n", "{ran}");
     first.abort();
     a.stop().await;
     b.stop().await;
@@ -100,7 +100,7 @@ async fn a_session_that_rests_at_one_node_makes_room_for_another_s() {
     document(&python(&a, ANN, "s", "print(1)").send().await.expect(200));
     wait_for(&a, "sessions", 1.0).await;
     let ran = document(&python(&a, ANN, "t", "print(6 * 7)").send().await.expect(200));
-    assert_eq!(ran["stdout"], "42\n", "{ran}");
+    assert_eq!(ran["output"], "42\n", "{ran}");
     wait_for(&a, "sessions", 0.0).await;
     // One that works does not.
     let works = long(&a, "t");

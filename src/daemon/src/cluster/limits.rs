@@ -210,7 +210,7 @@ impl LimitParts {
                 held: 0,
                 used: used.used,
                 idle: used.idle.min(used.used),
-                wants: used.wants.min(used.allowed.saturating_sub(used.used)),
+                wants: used.wants.min(used.allowed),
             };
             known.own.held = known.part.max(used.used);
             known.lately = used.used.max(known.lately - known.lately.div_ceil(4));
@@ -318,6 +318,24 @@ mod tests {
             round(&b, &a, runs(0, 0));
         }
         assert!(b.told().is_empty(), "what nobody uses is not told");
+    }
+
+    #[test]
+    fn a_node_that_has_all_and_wants_more_shares_with_another_that_wants_some() {
+        let (a, b) = (LimitParts::default(), LimitParts::default());
+        let t: Arc<str> = "t".into();
+        let round = |one: &LimitParts, another: &LimitParts, measured| {
+            one.publish("x", measured, &other(another, false), SECOND);
+            one.settle(&other(another, true))
+        };
+        round(&a, &b, runs(6, 9));
+        assert_eq!(a.part(&t, SharedLimit::Runs, 6), 6);
+        for _ in 0..5 {
+            let used = a.part(&t, SharedLimit::Runs, 6);
+            round(&b, &a, runs(6 - used, 9));
+            round(&a, &b, runs(used, 9));
+        }
+        assert_eq!([&a, &b].map(|of| of.part(&t, SharedLimit::Runs, 6)), [3, 3]);
     }
 
     #[test]
