@@ -92,6 +92,10 @@ pub trait LimitedUse: Send + Sync {
     fn changed(&self, parts: &[ChangedPart]);
 }
 
+/// Requests are counted for so long at least, to tell a rate. In a tenth of a second one request would be ten
+/// a second, and a whole limit.
+const WINDOW: Duration = Duration::from_secs(1);
+
 /// After so many rounds without any use, nothing is held of a limit.
 const FORGET: u32 = 60;
 
@@ -100,6 +104,8 @@ const FORGET: u32 = 60;
 pub struct LimitParts {
     parts: Mutex<HashMap<(Arc<str>, SharedLimit), LimitPart>>,
     requests: Mutex<HashMap<Arc<str>, CountedRequests>>,
+    /// For how long requests were counted.
+    counted_for: Mutex<Duration>,
     wanted: Notify,
 }
 
@@ -174,6 +180,13 @@ impl LimitParts {
         }
     }
 
+    /// The time for which requests were counted, if it is long enough; the next window begins then.
+    fn window(&self, since: Duration) -> Option<Duration> {
+        let mut counted_for = self.counted_for.lock().unwrap_or_else(PoisonError::into_inner);
+        *counted_for += since;
+        (*counted_for >= WINDOW).then(|| std::mem::take(&mut *counted_for))
+    }
+
     /// What this node holds, for a peer that asks.
     pub fn told(&self) -> ToldLimits {
         let mut told = ToldLimits::new();
@@ -187,15 +200,26 @@ impl LimitParts {
     /// Begins a round of the node that is called `name`, `since` the last one: plans what it wants to hold,
     /// which peers that ask are told from now on.
     pub fn publish(&self, name: &str, measured: Vec<LimitUse>, others: &[OtherNode], since: Duration) {
-        let mut requests = std::mem::take(&mut *self.requests());
+        let window = self.window(since);
+        let mut requests = window.map(|_| std::mem::take(&mut *self.requests())).unwrap_or_default();
         let mut parts = self.parts();
         let mut present = std::collections::HashSet::new();
         for mut used in measured {
-            if used.limit == SharedLimit::Requests {
-                let counted = requests.remove(&used.tenant).unwrap_or_default();
-                (used.used, used.wants) = (a_second(counted.taken, since), a_second(counted.refused, since));
-            }
             let key = (used.tenant.clone(), used.limit);
+            if used.limit == SharedLimit::Requests {
+                let known = parts.get(&key);
+                (used.used, used.wants) = match window {
+                    Some(window) => {
+                        let counted = requests.remove(&used.tenant).unwrap_or_default();
+                        // What was saved up before is spent once, and is no rate.
+                        let of_others = others.iter().map(|other| other.holding(&key.0, key.1).used);
+                        let left = used.allowed.saturating_sub(of_others.fold(0, u64::saturating_add));
+                        let most = known.map_or(0, |known| known.part).max(left).max(used.limit.least());
+                        (a_second(counted.taken, window).min(most), a_second(counted.refused, window))
+                    }
+                    None => known.map_or((0, 0), |known| (known.own.used, known.own.wants)),
+                };
+            }
             let in_use = used.used > 0 || used.wants > 0;
             if !in_use && !parts.contains_key(&key) {
                 continue;
@@ -318,6 +342,35 @@ mod tests {
             round(&b, &a, runs(0, 0));
         }
         assert!(b.told().is_empty(), "what nobody uses is not told");
+    }
+
+    #[test]
+    fn one_request_in_a_short_round_is_no_rate_and_neither_is_what_was_saved_up() {
+        let (parts, t): (_, Arc<str>) = (LimitParts::default(), "t".into());
+        let limit = SharedLimit::Requests;
+        let measured =
+            || vec![LimitUse { tenant: t.clone(), limit, allowed: 8000, used: 0, idle: 0, wants: 0 }];
+        let told = |parts: &LimitParts| parts.told().get("t").map(|limits| limits[&limit]);
+        let told_by_other =
+            ToldLimits::from([("t".to_owned(), BTreeMap::from([(limit, [3000, 3000, 0, 0])]))]);
+        let others = [OtherNode { name: "other".to_owned(), told: told_by_other, is_fresh: true }];
+        let round = |since| {
+            parts.publish("x", measured(), &others, since);
+            parts.settle(&others);
+        };
+        parts.count_request(&t, true);
+        round(SECOND / 10);
+        assert_eq!(told(&parts), None, "nothing is known of it yet");
+        round(SECOND * 9 / 10);
+        assert_eq!(told(&parts).map(|[_, used, ..]| used), Some(1000));
+        // Sixteen at once, of a limit of eight a second, of which another node uses three.
+        (0..16).for_each(|_| parts.count_request(&t, true));
+        parts.count_request(&t, false);
+        round(SECOND);
+        assert_eq!(told(&parts), Some([5000, 5000, 0, 1000]));
+        // A short round keeps what was known.
+        round(SECOND / 10);
+        assert_eq!(told(&parts), Some([5000, 5000, 0, 1000]));
     }
 
     #[test]
