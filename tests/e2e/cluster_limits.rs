@@ -105,9 +105,12 @@ async fn a_session_that_rests_at_one_node_makes_room_for_another_s() {
     // One that works does not.
     let works = long(&a, "t");
     wait_for(&b, "runs", 1.0).await;
-    let refused = document(&python(&b, ANN, "s", "print(1)").send().await.expect(200));
     let told = (&json!("rate_limited"), &json!("sessions"), &json!(1), &json!(1));
-    assert_eq!(refusal(&refused), told, "{refused}");
+    // A node that has not heard of the other's session yet may let one more in: that is the bound.
+    let refused = async {
+        while refusal(&document(&python(&b, ANN, "s", "print(1)").send().await.expect(200))) != told {}
+    };
+    within(PATIENCE, "a refusal", refused).await;
     works.abort();
     a.stop().await;
     b.stop().await;
