@@ -14,9 +14,10 @@
 //!
 //! # What holds
 //!
-//! * **The parts of all nodes together never exceed the limit.** Of two nodes that settle, the one that
-//!   published later has asked the other after that one published, so it was told at least what the other
-//!   took. If a node that lives does not answer, a part may shrink, and does not grow.
+//! * **The parts of all nodes together never exceed the limit.** A node first says what it
+//!   claims, and then asks the others. So of two nodes, the one that says it later hears of the claim of the
+//!   other, and takes only what is left beside it. If a node that lives does not answer, a part may shrink,
+//!   and does not grow.
 //! * **At most `nodes - 1` more than the limit is in use.** Whatever its part is, a node may use one as long
 //!   as the others used less than the limit when it last asked: so the first call of a tenant at a node never
 //!   waits for the others. Two nodes can do that at one time.
@@ -114,7 +115,7 @@ fn claim_of_a_taker(name: &str, own: Holding, others: &[(&str, Holding)], limit:
     0
 }
 
-/// How much a node gives up of what `missing` others want: those that have most of it idle give first.
+/// How much of the `missing` sessions this node gives up. The node that has the most idle ones gives first.
 fn gives_up(name: &str, own: Holding, others: &[(&str, Holding)], mut missing: u64) -> u64 {
     let mut givers: Vec<(std::cmp::Reverse<u64>, &str)> = others
         .iter()

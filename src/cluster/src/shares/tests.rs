@@ -23,7 +23,7 @@ fn what_others_want_is_given_up_and_divided_between_those_that_want_it() {
     assert_eq!(plan("a", holds(6, 2), 6, &[("b", wants(6, 4))], 12), Plan { claim: 2, gives_up: 0 });
     assert_eq!(plan("b", wants(6, 4), 6, &[("a", holds(6, 2))], 12).claim, 10);
     assert_eq!(plan("b", wants(6, 400), 6, &[("a", holds(6, 2))], 12).claim, 10);
-    // One that needs little gets it; the others have the same, and none of it is left.
+    // A node that needs little gets all of that. The other two divide the rest evenly.
     let all = [("a", wants(0, 1)), ("b", wants(1, 9)), ("c", wants(9, 9))];
     let claims = all.map(|(name, own)| {
         let others: Vec<_> = all.into_iter().filter(|(other, _)| *other != name).collect();

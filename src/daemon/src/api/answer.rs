@@ -27,7 +27,7 @@ use super::linger::TrackedBody;
 use super::refusals;
 use super::route::Route;
 use super::server::{REGULAR, Server, Way};
-use super::{cluster, events, health, mcp, metrics, page, ports, status};
+use super::{cluster, events, health, locate, mcp, metrics, page, ports, status};
 use crate::audit::{AuditEntry, Surface};
 use crate::backup;
 use crate::cluster::Location;
@@ -323,7 +323,7 @@ impl Server {
         }
         if let Some(cluster) = &self.tools.services.cluster {
             match self.locate(cluster, route, &admitted, &parts).await {
-                Ok(Location::Here) => cluster::without_tag(cluster, &mut parts.headers),
+                Ok(Location::Here) => locate::without_tag(cluster, &mut parts.headers),
                 Ok(Location::At(node)) => {
                     let over = admitted.credential().map(|credential| credential.over.clone());
                     let request = Request::from_parts(parts, incoming);
@@ -418,7 +418,7 @@ impl Server {
             }
         }
         let mut answer = self.mcp.serve(owner, parts, body).await;
-        cluster::with_tag(cluster, answer.headers_mut());
+        locate::with_tag(cluster, answer.headers_mut());
         answer
     }
 }

@@ -54,8 +54,8 @@ pub(super) struct EventsElsewhere {
 }
 
 impl EventsElsewhere {
-    /// Follows the nodes that answer, and resolves once each of them has begun, or [`BEGIN`] is over: what a
-    /// client does after that, at whichever node, it is told of.
+    /// Follows the nodes that answer. Resolves once each of them sends its events, or after [`BEGIN`]: from
+    /// then on the client is told of runs at all of them.
     pub(super) async fn follow(cluster: Arc<Cluster>, listener: Listener) -> Self {
         let (to, events) = mpsc::channel(BACKLOG);
         let mut following = Following { listener, to, nodes: JoinSet::new(), followed: HashSet::new() };

@@ -44,6 +44,7 @@ mod initialize;
 mod linger;
 mod listening;
 mod local;
+mod locate;
 mod long_texts;
 mod mcp;
 mod metrics;

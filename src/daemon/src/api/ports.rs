@@ -37,6 +37,7 @@ use super::connections::ConnectionPermit;
 use super::counted_body::CountedBody;
 use super::guard::Credential;
 use super::linger::{Lingering, TrackedBody, UnreadBodies};
+use super::locate;
 use super::refusals;
 use super::route::Route;
 use super::server::{Ending, Secured, Server, Way};
@@ -208,7 +209,7 @@ impl Server {
                 let at = match &self.tools.services.cluster {
                     Some(cluster) => {
                         cluster::note_way(&mut request, Way::Address(peer));
-                        cluster::link_at(cluster, &target, request.extensions()).await
+                        locate::link_at(cluster, &target, request.extensions()).await
                     }
                     None => Ok(Location::Here),
                 };

@@ -15,7 +15,8 @@
 //! | part | what it does |
 //! |---|---|
 //! | [`placement`] | which node takes a new session; pure |
-//! | [`owners`] | whose a session is: the interface of the table. [`in_ledger`]: the table of a store of many machines |
+//! | `locate` | where a call is served: here, or at which other node |
+//! | [`owners`] | whose a session is: the interface of the table. [`in_ledger`]: that of a store of many machines |
 //! | [`view`] | the other nodes as they answer; pure. `peers` asks them |
 //! | [`concern`] | which session a tool call is about; pure |
 //! | [`hop`] | the header of a request that is passed on, and its proof |
@@ -55,6 +56,7 @@ pub mod ids;
 pub mod in_ledger;
 pub mod keys;
 pub mod limits;
+mod locate;
 pub mod owners;
 pub mod pass;
 mod peers;
@@ -67,17 +69,17 @@ pub mod wire;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::watch;
 
-use self::concern::Access;
 use self::hop::HopCheck;
 use self::ids::NodeTag;
 use self::keys::ClusterKeys;
 use self::limits::{LimitParts, LimitedUse, OtherNode};
-use self::owners::{Node, Owners, OwnersError, Ownership, SessionKey};
+pub use self::locate::{Came, Location, Target};
+use self::owners::{Node, Owners, OwnersError, SessionKey};
 use self::placement::NodeLoad;
 use self::tls::ClusterTls;
 pub use self::view::SeenNode;
@@ -89,12 +91,6 @@ use crate::metrics::Metrics;
 pub(crate) use self::peers::NODE;
 pub use paddock_cluster::placement;
 
-/// How long another node's ownership is believed without asking the table again. An owner that has changed
-/// since refuses the call, and the entry goes.
-const BELIEVED: Duration = Duration::from_secs(5);
-/// Sessions of other nodes whose owner is remembered: some 200 bytes each.
-const REMEMBERED: usize = 50_000;
-
 /// How this node stands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OwnLoad {
@@ -104,35 +100,6 @@ pub struct OwnLoad {
     pub max: usize,
     /// Whether a new session would be served.
     pub ready: bool,
-}
-
-/// A node to which a request is to go.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
-    /// Its name.
-    pub name: String,
-    /// `host:port`.
-    pub address: String,
-}
-
-/// Where a request is to be served.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Location {
-    /// At this node.
-    Here,
-    /// At another.
-    At(Target),
-}
-
-/// How a request came to this node, and what it may still do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Came {
-    /// From a client: a new session goes where it fits best.
-    Directly,
-    /// From a client whose new session is best made here, such as that of an MCP session of this node.
-    ToStay,
-    /// From another node, which has chosen this one: it is served here or refused.
-    ByHop,
 }
 
 /// Why a request is served by no node.
@@ -344,95 +311,6 @@ impl Cluster {
         Ok(to)
     }
 
-    /// Where a call about this session is served. A session that a call may make gets an owner here.
-    ///
-    /// # Errors
-    /// [`ClusterFault`]: it can be served nowhere now.
-    pub async fn locate(
-        &self,
-        key: &SessionKey,
-        access: Access,
-        came: Came,
-    ) -> Result<Location, ClusterFault> {
-        if came != Came::ByHop
-            && let Some(node) = self.believed(key)
-        {
-            return self.at(key, node, came);
-        }
-        let existing = match self.owners.owner_of(key).await? {
-            Ownership::Of(node) => return self.at(key, node, came),
-            Ownership::Unknown if access == Access::Existing => return Ok(Location::Here),
-            Ownership::Nobody | Ownership::Unknown => key,
-        };
-        if came != Came::ByHop {
-            let place = self.place(existing, came == Came::ToStay)?;
-            if place != self.name {
-                return self.at(key, Node { name: place, address: None }, came);
-            }
-        }
-        let node = self.owners.claim(key).await?;
-        self.at(key, node, came)
-    }
-
-    /// The name of the node that takes a session without an owner.
-    fn place(&self, key: &SessionKey, to_stay: bool) -> Result<String, ClusterFault> {
-        let report = self.report();
-        let takes_new = report.ready && !report.draining;
-        if to_stay && takes_new && report.free > 0 {
-            return Ok(self.name.clone());
-        }
-        let own = NodeLoad { name: self.name.clone(), free: report.free, takes_new };
-        let loads = self.view().loads(own, Instant::now());
-        placement::place(key.number(), &loads).map(|node| node.name.clone()).ok_or(ClusterFault::NoNode)
-    }
-
-    /// The way to the node that has a session.
-    fn at(&self, key: &SessionKey, node: Node, came: Came) -> Result<Location, ClusterFault> {
-        if node.name == self.name {
-            return Ok(Location::Here);
-        }
-        if came == Came::ByHop {
-            return Err(ClusterFault::NotHere(node.name));
-        }
-        let target = self.target(&node)?;
-        let mut believed = self.lock_believed();
-        if believed.len() >= REMEMBERED {
-            believed.clear();
-        }
-        believed.entry(key.clone()).or_insert_with(|| (node, Instant::now()));
-        Ok(Location::At(target))
-    }
-
-    fn target(&self, node: &Node) -> Result<Target, ClusterFault> {
-        let seen = self.view().address(&node.name, Instant::now()).map(|address| address.to_string());
-        let address = seen.or_else(|| node.address.clone());
-        let address = address.ok_or_else(|| ClusterFault::Unreachable(node.name.clone()))?;
-        Ok(Target { name: node.name.clone(), address })
-    }
-
-    /// Where the node is that made an id with this tag. An id of a node that is lost is answered here, where
-    /// nobody knows it: what it names is gone, and the caller learns that at once.
-    pub fn locate_tag(&self, tag: NodeTag) -> Location {
-        if tag == self.tag {
-            return Location::Here;
-        }
-        let view = self.view();
-        let found = view.name_of(tag).and_then(|name| Some((name, view.address(name, Instant::now())?)));
-        let target = |(name, address): (&str, std::net::SocketAddr)| Target {
-            name: name.to_owned(),
-            address: address.to_string(),
-        };
-        found.map_or(Location::Here, |found| Location::At(target(found)))
-    }
-
-    /// The node that made this execution's id, if it is lost.
-    pub fn lost_maker(&self, execution: &str) -> Option<String> {
-        let tag = NodeTag::of_execution(execution).filter(|tag| *tag != self.tag)?;
-        let view = self.view();
-        let name = view.name_of(tag)?;
-        view.address(name, Instant::now()).is_none().then(|| name.to_owned())
-    }
-
     /// The other nodes that answer.
     pub fn others(&self) -> Vec<Target> {
         let (view, now) = (self.view(), Instant::now());
@@ -444,23 +322,6 @@ impl Cluster {
         answering.map(target).collect()
     }
 
-    /// The owner that is believed without asking.
-    fn believed(&self, key: &SessionKey) -> Option<Node> {
-        let mut believed = self.lock_believed();
-        let (node, since) = believed.get(key)?;
-        if since.elapsed() < BELIEVED {
-            return Some(node.clone());
-        }
-        believed.remove(key);
-        None
-    }
-
-    /// A node refused a call, or cannot be reached: what was believed of its sessions is not believed any
-    /// more.
-    pub fn doubt(&self, node: &str) {
-        self.lock_believed().retain(|_, (owner, _)| owner.name != node);
-    }
-
     /// Returns when this node has ended. An answer for which somebody waits then never comes, and no packet
     /// says so where a machine was cut off.
     fn end_of(&self, node: &str) -> impl Future<Output = ()> + Send + use<> {
@@ -468,10 +329,6 @@ impl Cluster {
         async move {
             let _ = ended.wait_for(|ended| ended.contains(&node)).await;
         }
-    }
-
-    fn lock_believed(&self) -> MutexGuard<'_, HashMap<SessionKey, (Node, Instant)>> {
-        self.believed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn view(&self) -> std::sync::RwLockReadGuard<'_, View> {

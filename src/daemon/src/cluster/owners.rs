@@ -99,8 +99,8 @@ pub trait Owners: Send + Sync + 'static {
     /// The table cannot be written, or the other node does not live: the session stays here.
     async fn give(&self, key: &SessionKey, to: &str) -> Result<(), OwnersError>;
 
-    /// Whether another node has ended by what all nodes go by: it acknowledges nothing any more, so that
-    /// whoever still waits for its answer waits in vain. A node of which nothing is known has not ended.
+    /// Whether another node has ended, as the table sees it: its lease is over, and it acknowledges nothing
+    /// any more. Nobody needs to wait for its answers. A node that the table does not know has not ended.
     ///
     /// # Errors
     /// The table cannot be read.

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 
+use super::concern::Access;
+use super::owners::Ownership;
 use super::view::NodeReport;
 use super::*;
 use crate::session::SessionId;

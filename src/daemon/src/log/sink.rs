@@ -16,10 +16,6 @@ use crate::metrics::Metrics;
 /// The most lines that wait to be written to one output.
 const WAITING: usize = 8192;
 
-/// Lines are written together with those that follow them so soon: a run makes four lines in a few
-/// milliseconds, and to wake the thread for each would cost more than all else that they cost.
-const GATHERED_FOR: Duration = Duration::from_millis(10);
-
 /// A write that has reached this many bytes takes no further line.
 const AT_ONCE: usize = 64 * 1024;
 
@@ -84,7 +80,7 @@ impl Sink {
             let health = Arc::new(health);
             let own = health.clone();
             std::thread::Builder::new().name("log".to_owned()).spawn(move || {
-                write(&to_write, outlet, &own, || std::thread::sleep(GATHERED_FOR));
+                write(&to_write, outlet, &own);
                 let _ = done.send(()); // fails if nobody waits any more
             })?;
             sink.outlets.push((lines.clone(), health));
@@ -108,18 +104,12 @@ impl Sink {
     }
 }
 
-/// Writes lines, as many at a time as are waiting, and what comes during one `pause` after the last of them.
-/// An empty line, which no event makes, is the end.
-fn write(
-    lines: &Receiver<Arc<str>>,
-    mut outlet: Box<dyn Write + Send>,
-    health: &OutletHealth,
-    mut pause: impl FnMut(),
-) {
+/// Writes lines, as many at a time as are waiting. An empty line, which no event makes, is the end.
+fn write(lines: &Receiver<Arc<str>>, mut outlet: Box<dyn Write + Send>, health: &OutletHealth) {
     let (mut text, mut ends) = (String::new(), false);
     while !ends && let Ok(line) = lines.recv() {
         text.clear();
-        let (mut next, mut count, mut has_paused) = (Some(line), 0, false);
+        let (mut next, mut count) = (Some(line), 0);
         while let Some(line) = next.take() {
             if line.is_empty() {
                 ends = true;
@@ -129,11 +119,6 @@ fn write(
             text.push_str(&line);
             if text.len() < AT_ONCE {
                 next = lines.try_recv().ok();
-                if next.is_none() && !has_paused {
-                    has_paused = true;
-                    pause();
-                    next = lines.try_recv().ok();
-                }
             }
         }
         let failed = outlet.write_all(text.as_bytes()).and_then(|()| outlet.flush()).is_err();
@@ -223,22 +208,6 @@ mod tests {
         drop(flush);
         let all: String = told.try_iter().collect();
         assert_eq!(all, (0..1000).map(|n| format!("{n}\n")).collect::<String>());
-    }
-
-    #[test]
-    fn lines_that_come_soon_after_others_are_written_with_them() {
-        let (add, lines) = sync_channel(WAITING);
-        let (tell, told) = channel();
-        let (failing, metrics) = (Arc::default(), Metrics::default());
-        let health = OutletHealth { fails: AtomicBool::new(false), failing, metrics };
-        let add = |line: &str| add.send(line.into()).unwrap();
-        add("a\n");
-        let mut pauses = 0;
-        write(&lines, Box::new(Tell(tell)), &health, || {
-            pauses += 1;
-            ["b\n", "c\n", ""].into_iter().for_each(add);
-        });
-        assert_eq!((told.try_iter().collect::<Vec<_>>(), pauses), (vec!["a\nb\nc\n".to_owned()], 1));
     }
 
     #[test]

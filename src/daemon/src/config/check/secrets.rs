@@ -1,8 +1,8 @@
 //! Secrets of the configuration: the value itself, or where it stands. The secrets of Docker Swarm and of
 //! Kubernetes are files.
 //!
-//! No error may show a value. Nothing that names a place may ever be used as the value: everybody who reads
-//! the configuration would know it.
+//! No error may show a secret. The words `file:PATH` themselves must never become the secret: everybody who
+//! reads the configuration knows them.
 
 use super::super::error::ConfigError;
 use super::super::value::Secret;

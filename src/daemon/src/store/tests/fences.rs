@@ -1,7 +1,7 @@
 //! What fences off a former start of a node, and what the nodes of a ledger share: sweeps and connections.
 //! With a real PostgreSQL and a real S3 server.
 
-use paddock_ledger::{LedgerError, SessionKey};
+use paddock_ledger::{Ledger, LedgerError, SessionKey};
 
 use super::shared::{SharedServers, World};
 
@@ -12,6 +12,13 @@ fn sql(world: &World, statements: &str) -> String {
 
 fn key() -> SessionKey {
     SessionKey::new("t", "s")
+}
+
+/// More questions at one time than a node has connections; each is answered.
+async fn ask_at_once(node: &Ledger) {
+    let key = key();
+    let asks = futures_util::future::join_all((0..64).map(|_| node.owner_of(&key))).await;
+    asks.into_iter().for_each(|answer| drop(answer.unwrap()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -83,15 +90,7 @@ async fn a_node_at_rest_has_two_connections_and_a_busy_one_five() {
         node.owner_of(&key()).await.unwrap();
     }
     assert_eq!(connections(&world), 2, "one for the lease");
-    let asks: Vec<_> = (0..64)
-        .map(|_| {
-            let node = node.clone();
-            tokio::spawn(async move { node.owner_of(&key()).await.map(drop) })
-        })
-        .collect();
-    for ask in asks {
-        ask.await.unwrap().unwrap();
-    }
+    ask_at_once(&node).await;
     let busy = connections(&world);
     assert!((3..=5).contains(&busy), "{busy}");
 }
@@ -106,14 +105,6 @@ async fn a_node_goes_on_with_what_it_has_when_the_server_has_no_more_connections
     let (number, _) = database.split_once('?').unwrap();
     let closed = format!("alter database d{number} allow_connections false");
     SharedServers::of_process().in_database(&format!("{server}/postgres"), &closed).unwrap();
-    let asks: Vec<_> = (0..64)
-        .map(|_| {
-            let node = node.clone();
-            tokio::spawn(async move { node.owner_of(&key()).await.map(drop) })
-        })
-        .collect();
-    for ask in asks {
-        ask.await.unwrap().unwrap();
-    }
+    ask_at_once(&node).await;
     assert!(node.may_acknowledge());
 }
