@@ -28,6 +28,8 @@ const AGAIN: Duration = Duration::from_millis(20);
 const LARGE: usize = 20_000_000;
 /// Between two bytes of a connection that sends slowly.
 const SLOWLY: Duration = Duration::from_secs(1);
+/// How many bytes such a connection sends before another takes its place.
+const BYTES: usize = 10;
 
 const CODE: &str = "import time\nwhile time.process_time() < 0.3: pass\nopen('f', 'w').write('x' * 100_000)\n\
                     print('done')";
@@ -186,7 +188,7 @@ impl Flooder {
         Ok(())
     }
 
-    /// A request whose body comes byte by byte, until the daemon has enough of it.
+    /// A request whose body comes byte by byte, until the daemon has enough of it, or for ten of them.
     async fn slowly(&self) -> Result<()> {
         let mut stream = TcpStream::connect(self.addr).await?;
         let Self { addr, token, .. } = self;
@@ -195,10 +197,11 @@ impl Flooder {
              Content-Type: application/json\r\nContent-Length: 1000000\r\n\r\n{{"
         );
         stream.write_all(head.as_bytes()).await?;
-        loop {
+        for _ in 0..BYTES {
             tokio::time::sleep(SLOWLY).await;
             stream.write_all(b" ").await?;
         }
+        Ok(())
     }
 }
 

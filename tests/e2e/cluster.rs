@@ -63,6 +63,11 @@ impl Common {
         std::fs::write(self.owners.path().join(format!("{number:016x}")), node).expect("a row");
     }
 
+    /// Notes that a node has ended: it will acknowledge nothing more.
+    pub(crate) fn end(&self, node: &str) {
+        std::fs::write(self.owners.path().join(format!("{node}.ended")), "").expect("a note");
+    }
+
     /// The owners of all sessions.
     pub(crate) fn owners(&self) -> Vec<String> {
         let rows = std::fs::read_dir(self.owners.path()).expect("the table").map(|row| row.expect("a row"));

@@ -1,5 +1,6 @@
 //! What one node of a cluster began, any node goes on with: executions, MCP sessions, calls that ask their
-//! client something, and notifications. Once that node is lost, each of them is answered at once.
+//! client something, and notifications. While that node is silent, each of them is refused; once it has
+//! ended, each is gone.
 
 use std::time::Duration;
 
@@ -13,6 +14,8 @@ use crate::cluster::{two, two_of};
 use crate::support::{Answer, Daemon, PATIENCE, Ran, Request, TOKEN, events, within};
 use crate::upstream_proxy::{behind, proxy};
 
+/// A node tells this of each peer that has ended.
+const ENDED: &str = "a node of the cluster has ended";
 /// A node tells this of each peer that does not answer any more.
 const LOST: &str = "a node of the cluster does not answer any more";
 
@@ -132,7 +135,7 @@ async fn a_stream_of_an_mcp_session_is_resumed_at_another_node() {
 }
 
 #[tokio::test]
-async fn what_a_lost_node_had_is_answered_at_once_and_a_client_begins_anew() {
+async fn what_a_node_had_is_refused_while_it_is_silent_and_gone_once_it_has_ended() {
     let (common, a, b) = two().await;
     common.give("s", "b");
     let begun = b.session("s").tool("execute_code_async").with("command", "sleep 300").await;
@@ -143,6 +146,13 @@ async fn what_a_lost_node_had_is_answered_at_once_and_a_client_begins_anew() {
     let session = initialize(&b, &a).await;
     drop(b.crash().await);
     a.log.line(LOST).await;
+    let call = json!({ "name": "get_execution_status", "arguments": { "execution_id": id } });
+    let silent = a.rpc("tools/call", call).await;
+    assert_eq!(silent["error"]["data"]["error"], "node_unreachable", "{silent}");
+    let refused = post(&a, Some(&session), &run(1, "print(1)")).send().await;
+    assert_eq!((refused.status, refused.header("retry-after")), (503, "1".into()), "{}", refused.text());
+    common.end("b");
+    a.log.line(ENDED).await;
     for tool in ["get_execution_status", "get_execution_output", "cancel_execution"] {
         let arguments =
             if tool == "get_execution_output" { &of_execution } else { &json!({ "execution_id": id }) };

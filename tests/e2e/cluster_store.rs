@@ -139,3 +139,15 @@ async fn a_node_that_drains_hands_its_sessions_over_and_none_of_them_waits() {
     b.stop().await;
     c.stop().await;
 }
+
+#[tokio::test]
+async fn a_daemon_whose_name_a_later_start_has_taken_ends_and_says_why() {
+    let common = Common::new();
+    let a = common.node("a").start().await;
+    a.session("s").sh("true").await.expect_success();
+    let taken = "update paddock_nodes set start = nextval('paddock_starts') where name = 'a'";
+    SharedServers::of_process().in_database(&common.url, taken).expect("the row of the node");
+    let (code, log) = a.end().await;
+    assert_eq!(code, Some(1));
+    assert!(log.text().contains("another daemon has joined as node \"a\""), "{}", log.text());
+}

@@ -331,6 +331,15 @@ impl Daemon {
         kill_process(self.pid(), Signal::KILL).expect("a living daemon");
     }
 
+    /// Waits until it has ended by itself, and left nothing on the engine: its exit code, and its log.
+    pub(crate) async fn end(mut self) -> (Option<i32>, Log) {
+        let view = self.view().await;
+        self.log.end(END).await;
+        let status = self.process.wait();
+        view.expect_empty_but_kept(&self.store.path().join("leases")).await;
+        (status.code(), self.log.clone())
+    }
+
     /// Kills it as a crash would. Its containers remain.
     pub(crate) async fn crash(mut self) -> Store {
         self.process.signal(Signal::KILL);

@@ -38,6 +38,7 @@ use crate::drops::Drops;
 use crate::egress::Egress;
 use crate::engine::{Engine, EngineLimits};
 use crate::execution::Executions;
+use crate::listener;
 use crate::metrics::Metrics;
 use crate::notifications::Notifications;
 use crate::packages::Packages;
@@ -159,7 +160,7 @@ impl App {
         let audit = AuditLog::open(&config.audit, metrics.clone()).map_err(AppError::Audit)?;
         // Addresses first: a port in use is the most frequent fault, and nothing has been made yet.
         let http = match port {
-            Port::AsConfigured => TcpListener::bind(config.http.addr).await,
+            Port::AsConfigured => listener::bind(config.http.addr).await,
             Port::OrAnother => stand_in_port::bind(config.http.addr, &config.store.root).await,
         };
         let http = http.map_err(|error| cannot_listen(config.http.addr, "http.addr", error))?;
@@ -357,7 +358,7 @@ impl ServingApp {
     /// Waits for a reason to end.
     ///
     /// # Errors
-    /// The pool cannot go on.
+    /// The pool cannot go on, or another daemon is this node now.
     async fn until(&self, why: impl Future<Output = &'static str>) -> Result<(), AppError> {
         tokio::select! {
             why = why => {
@@ -366,6 +367,7 @@ impl ServingApp {
                 Ok(())
             }
             error = self.services.pool.fatal() => Err(AppError::CannotGoOn(error)),
+            replaced = cluster::replaced(self.services.store.ledger()) => Err(replaced),
         }
     }
 
@@ -414,7 +416,7 @@ impl ServingApp {
 /// A listener at this address, if there is one.
 async fn listen(addr: Option<SocketAddr>, setting: &'static str) -> Result<Option<TcpListener>, AppError> {
     let Some(addr) = addr else { return Ok(None) };
-    TcpListener::bind(addr).await.map(Some).map_err(|error| cannot_listen(addr, setting, error))
+    listener::bind(addr).await.map(Some).map_err(|error| cannot_listen(addr, setting, error))
 }
 
 fn cannot_listen(addr: SocketAddr, setting: &'static str, error: std::io::Error) -> AppError {

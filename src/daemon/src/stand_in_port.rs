@@ -12,6 +12,8 @@ use std::path::Path;
 use tokio::net::TcpListener;
 use tracing::warn;
 
+use crate::listener;
+
 /// The file in the store's folder.
 const FILE: &str = "port";
 
@@ -21,7 +23,7 @@ const FILE: &str = "port";
 /// It is not an address of this machine, or the system has no free port.
 pub(crate) async fn bind(addr: SocketAddr, store: &Path) -> io::Result<TcpListener> {
     if addr.port() != 0 {
-        match TcpListener::bind(addr).await {
+        match listener::bind(addr).await {
             Err(error) if error.kind() == ErrorKind::AddrInUse => {
                 warn!(%addr, "the address (http.addr) is in use: this daemon listens at another port, which \
                               links to files contain");
@@ -31,11 +33,11 @@ pub(crate) async fn bind(addr: SocketAddr, store: &Path) -> io::Result<TcpListen
     }
     let file = store.join(FILE);
     if let Some(port) = std::fs::read_to_string(&file).ok().as_deref().and_then(kept)
-        && let Ok(listener) = TcpListener::bind((addr.ip(), port)).await
+        && let Ok(listener) = listener::bind((addr.ip(), port)).await
     {
         return Ok(listener);
     }
-    let listener = TcpListener::bind((addr.ip(), 0)).await?;
+    let listener = listener::bind((addr.ip(), 0)).await?;
     let port = listener.local_addr()?.port();
     if let Err(error) = std::fs::write(&file, format!("{port}\n")) {
         warn!(%error, "cannot write the port into the store: links of the next daemon will contain another");
@@ -61,7 +63,7 @@ mod tests {
     #[tokio::test]
     async fn a_port_that_was_used_instead_is_used_again() {
         let store = tempfile::tempdir().expect("a folder");
-        let taken = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let taken = listener::bind("127.0.0.1:0").await.expect("a port");
         let addr = taken.local_addr().expect("an address");
         let (first, port) = port_of(addr, store.path()).await;
         assert_ne!(port, addr.port());

@@ -102,6 +102,8 @@ pub enum Standing {
     Holds,
     /// Its lease has ended: what it owned may be another node's, and what runs here for a session must end.
     Ended,
+    /// The same for good: a later start of a daemon has joined under this node's name.
+    Replaced,
 }
 
 /// A ledger that this node takes part in. Clones are the same ledger.

@@ -79,7 +79,7 @@ pub(crate) fn seconds(of_database: f64) -> Duration {
     Duration::try_from_secs_f64(of_database.max(0.0)).unwrap_or(Duration::MAX)
 }
 
-/// Renews the lease until nobody has the ledger any more.
+/// Renews the lease until nobody has the ledger any more, or a later start has the node's row.
 pub(crate) async fn keep(shared: Weak<Shared>) {
     loop {
         let Some(held) = shared.upgrade() else { return };
@@ -87,8 +87,14 @@ pub(crate) async fn keep(shared: Weak<Shared>) {
             return;
         }
         let every = held.terms.renew_every();
-        if let Err(error) = held.renew().await {
-            tracing::warn!(%error, "the lease of this node could not be renewed; retrying");
+        match held.renew().await {
+            Ok(()) => {}
+            Err(LedgerError::NameTaken(_)) if !held.lease().is_given_up() => {
+                held.lease().give_up();
+                held.standing.send_replace(Standing::Replaced);
+                return;
+            }
+            Err(error) => tracing::warn!(%error, "the lease of this node could not be renewed; retrying"),
         }
         held.tell();
         held.database.close_idle().await;

@@ -293,7 +293,9 @@ pub(super) fn strip(headers: &mut HeaderMap) {
 pub(super) fn refusal(fault: &ClusterFault, is_call: bool) -> Answer {
     let (status, code) = match fault {
         ClusterFault::Broken(_) => (StatusCode::BAD_GATEWAY, "node_broke_off"),
-        ClusterFault::Unreachable(_) => (StatusCode::SERVICE_UNAVAILABLE, "node_unreachable"),
+        ClusterFault::Unreachable(_) | ClusterFault::Silent(_) => {
+            (StatusCode::SERVICE_UNAVAILABLE, "node_unreachable")
+        }
         ClusterFault::NotHere(_) => (StatusCode::SERVICE_UNAVAILABLE, "not_here"),
         ClusterFault::NoNode => (StatusCode::SERVICE_UNAVAILABLE, "no_node"),
         ClusterFault::Owners(_) => (StatusCode::SERVICE_UNAVAILABLE, "no_owners"),

@@ -11,7 +11,9 @@
 //! new connection takes the permit of the least valuable connection ([`CutRank`]). The daemon first cuts a
 //! connection that has sent no request, then an idle one, then one whose client does not read its answer.
 //! Among equals it cuts the oldest connection of the peer that has most of them. So neither silent
-//! connections nor slow readers can keep other callers out.
+//! connections nor slow readers can keep other callers out. The request of a new connection is on its way, so
+//! the connection is not cut for a moment ([`FRESH`]): in a burst the newcomers wait in the kernel's queue
+//! for that long, where otherwise each of them would cut the one before it.
 //!
 //! If every regular permit belongs to a busy connection, the new one gets a spare permit. On a spare permit
 //! the daemon answers only probes (`/health`, `/ready`, the metrics, the status) at once; other requests wait
@@ -36,6 +38,9 @@ use crate::metrics::Metrics;
 /// while no other connection needs a permit.
 const STALLED: Duration = Duration::from_secs(1);
 
+/// A new connection that has sent no request is not cut before this time.
+const FRESH: Duration = Duration::from_millis(100);
+
 /// A connection without a valid token or link gets only short answers, so it may be cut if one takes this
 /// long.
 const STRANGER: Duration = Duration::from_secs(10);
@@ -44,7 +49,7 @@ const STRANGER: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// If there is no permit, the next look for one comes at most so much later, since no event reports a stalled
-/// reader.
+/// reader, nor that a connection is not new any more.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// How valuable a connection is, the least valuable first. Connections lose their permits in this order when
@@ -104,6 +109,7 @@ impl Connection {
     fn rank(&self, now: Instant) -> Option<CutRank> {
         let is_stalled = || self.stall.lasts().is_some_and(|lasts| lasts >= STALLED);
         match (self.activity, self.is_known) {
+            (Activity::Silent, _) if now.saturating_duration_since(self.since) < FRESH => None,
             (Activity::Silent, _) => Some(CutRank::Silent),
             (Activity::Idle, false) => Some(CutRank::IdleStranger),
             (Activity::Idle, true) => Some(CutRank::Idle),
@@ -343,8 +349,11 @@ mod tests {
         ConnectionPermits::new(regular, spare, Metrics::default())
     }
 
+    /// A connection that is not new.
     fn take(permits: &Arc<ConnectionPermits>, n: u8) -> Arc<ConnectionPermit> {
-        Arc::new(permits.try_take(peer(n), Instant::now()).unwrap())
+        let permit = permits.try_take(peer(n), Instant::now()).unwrap();
+        permit.change(|one| one.since -= FRESH);
+        Arc::new(permit)
     }
 
     /// A connection that is being answered, and whose caller showed a token.
@@ -390,6 +399,18 @@ mod tests {
         assert!(permits.try_take(peer(5), Instant::now()).is_none() && !working.cut.is_cancelled());
         newcomers.clear();
         assert_eq!(permits.open().regular, 1, "a connection that was cut is not counted twice");
+    }
+
+    #[test]
+    fn a_new_connection_is_not_cut_before_its_request_can_have_come() {
+        let permits = permits(1, 1);
+        let now = Instant::now();
+        let first = permits.try_take(peer(1), now).unwrap();
+        let spare = permits.try_take(peer(1), now).unwrap();
+        assert!(permits.try_take(peer(2), now + FRESH / 2).is_none(), "it waits in the kernel's queue");
+        assert!(!first.cut.is_cancelled() && !spare.cut.is_cancelled());
+        let newcomer = permits.try_take(peer(2), now + FRESH);
+        assert!(newcomer.is_some() && first.cut.is_cancelled() != spare.cut.is_cancelled());
     }
 
     #[test]

@@ -72,14 +72,14 @@ impl Server {
         let came = came(parts);
         // A call that goes on: it waits at the node that asked its client something.
         if let Some((tag, _)) = state.as_deref().and_then(NodeTag::of_marked) {
-            return Ok(if came == Came::ByHop { Location::Here } else { cluster.locate_tag(tag) });
+            return if came == Came::ByHop { Ok(Location::Here) } else { cluster.locate_tag(tag) };
         }
         match concern {
             Concern::Nothing => Ok(Location::Here),
             Concern::Session(session, access) => {
                 cluster.locate(&SessionKey::new(owner, session), access, came).await
             }
-            Concern::Execution(tag, id) => Ok(self.locate_execution(cluster, owner, (tag, &id), came)),
+            Concern::Execution(tag, id) => self.locate_execution(cluster, owner, (tag, &id), came),
             // A bare call has no session of its own: the tool refuses it.
             Concern::Unnamed(Access::Existing) => Ok(Location::Here),
             Concern::Unnamed(Access::Make) => {
@@ -100,9 +100,9 @@ impl Server {
         owner: &str,
         (tag, id): (NodeTag, &str),
         came: Came,
-    ) -> Location {
+    ) -> Result<Location, ClusterFault> {
         if came == Came::ByHop || self.tools.services.executions.get(owner, id).is_some() {
-            return Location::Here;
+            return Ok(Location::Here);
         }
         cluster.locate_tag(tag)
     }
@@ -123,7 +123,7 @@ pub(super) async fn link_at(
 fn mcp_session_at(cluster: &Cluster, headers: &HeaderMap, came: Came) -> Result<Location, ClusterFault> {
     let named = headers.get(MCP_SESSION).and_then(|id| id.to_str().ok()).and_then(NodeTag::of_marked);
     let Some((tag, _)) = named else { return Ok(Location::Here) };
-    match cluster.locate_tag(tag) {
+    match cluster.locate_tag(tag)? {
         Location::At(node) if came == Came::ByHop => Err(ClusterFault::NotHere(node.name)),
         at @ (Location::Here | Location::At(_)) => Ok(at),
     }

@@ -47,6 +47,21 @@ fn owners(settings: &ClusterSettings, store: &Arc<Store>) -> Result<Arc<dyn Owne
     Err(AppError::Cluster(why.to_owned()))
 }
 
+/// Returns when another daemon has joined under this node's name: this one never acknowledges anything again.
+pub(super) async fn replaced(ledger: Option<&Ledger>) -> AppError {
+    if let Some(ledger) = ledger {
+        let mut standing = ledger.standing();
+        if standing.wait_for(|now| *now == Standing::Replaced).await.is_ok() {
+            return AppError::Cluster(format!(
+                "another daemon has joined as node {:?}, and this one may not answer for its sessions any \
+                 more: each node needs its own cluster.name",
+                ledger.node().name
+            ));
+        }
+    }
+    std::future::pending().await
+}
+
 /// Ends what runs here whenever the lease of this node ends: what it owned may be another node's by then.
 pub(super) async fn end_with_lease(ledger: Ledger, sessions: Weak<Sessions>, stopping: CancellationToken) {
     let mut standing = ledger.standing();
@@ -56,7 +71,7 @@ pub(super) async fn end_with_lease(ledger: Ledger, sessions: Weak<Sessions>, sto
         .await
         .is_some_and(|held| held.is_ok())
         && stopping
-            .run_until_cancelled(standing.wait_for(|now| *now == Standing::Ended))
+            .run_until_cancelled(standing.wait_for(|now| *now != Standing::Holds))
             .await
             .is_some_and(|ended| ended.is_ok())
     {

@@ -115,27 +115,29 @@ impl Cluster {
         Ok(Target { name: node.name.clone(), address })
     }
 
-    /// Where the node is that made an id with this tag. An id of a node that is lost is answered here, where
-    /// nobody knows it: what it names is gone, and the caller learns that at once.
-    pub fn locate_tag(&self, tag: NodeTag) -> Location {
+    /// Where the node is that made an id with this tag. An id of a node that has ended is answered here,
+    /// where nobody knows it: what it names is gone, and the caller learns that at once.
+    ///
+    /// # Errors
+    /// [`ClusterFault::Silent`]: the node does not answer, and may come back.
+    pub fn locate_tag(&self, tag: NodeTag) -> Result<Location, ClusterFault> {
         if tag == self.tag {
-            return Location::Here;
+            return Ok(Location::Here);
         }
         let view = self.view();
-        let found = view.name_of(tag).and_then(|name| Some((name, view.address(name, Instant::now())?)));
-        let target = |(name, address): (&str, std::net::SocketAddr)| Target {
-            name: name.to_owned(),
-            address: address.to_string(),
-        };
-        found.map_or(Location::Here, |found| Location::At(target(found)))
+        let Some(name) = view.name_of(tag) else { return Ok(Location::Here) };
+        match view.address(name, Instant::now()) {
+            Some(address) => Ok(Location::At(Target { name: name.to_owned(), address: address.to_string() })),
+            None if self.ended.borrow().contains(name) => Ok(Location::Here),
+            None => Err(ClusterFault::Silent(name.to_owned())),
+        }
     }
 
-    /// The node that made this execution's id, if it is lost.
-    pub fn lost_maker(&self, execution: &str) -> Option<String> {
+    /// The node that made this execution's id, if it has ended.
+    pub fn ended_maker(&self, execution: &str) -> Option<String> {
         let tag = NodeTag::of_execution(execution).filter(|tag| *tag != self.tag)?;
         let view = self.view();
-        let name = view.name_of(tag)?;
-        view.address(name, Instant::now()).is_none().then(|| name.to_owned())
+        view.name_of(tag).filter(|name| self.ended.borrow().contains(*name)).map(str::to_owned)
     }
 
     /// The owner that is believed without asking.

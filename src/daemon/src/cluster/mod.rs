@@ -36,9 +36,9 @@
 //!   address of the client, and for its own local user.
 //! * A request that was begun at another node is never sent twice: nobody knows what it did there.
 //! * An execution, an MCP session and a call that waits for its client's answer belong to the node that began
-//!   them, which their ids name: no table has them, and nobody is asked on the way. Once that node is lost,
-//!   each node answers as for an id that it does not know: `execution_not_found`, 404. MCP clients then begin
-//!   a new session.
+//!   them, which their ids name: no table has them, and nobody is asked on the way. While that node
+//!   does not answer, they are refused ([`ClusterFault::Silent`]); once it has ended, each node answers as
+//!   for an id that it does not know: `execution_not_found`, 404. MCP clients then begin a new session.
 //! * Limits of tenants hold for all nodes together, with at most one more in use for each other node:
 //!   [`limits`]. What is stored is counted by the ledger, every two seconds.
 //!
@@ -114,6 +114,12 @@ pub enum ClusterFault {
          over: try again"
     )]
     Unreachable(String),
+    /// The node that made an id does not answer, and is not known to have ended.
+    #[error(
+        "node {0} made this id and does not answer; what the id names is gone only if the node does not come \
+         back: try again"
+    )]
+    Silent(String),
     /// The owner cannot be reached, or its connection broke before an answer.
     #[error(
         "node {0} has this session, and the connection to it broke before it answered; whether the call did \

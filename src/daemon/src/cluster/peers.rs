@@ -178,9 +178,10 @@ impl Cluster {
         let mut ended = BTreeSet::new();
         for node in self.nodes().into_iter().filter(|node| !node.answers).map(|node| node.report.name) {
             let is_known = self.ended.borrow().contains(&node);
-            if is_known
-                || matches!(tokio::time::timeout(ANSWER, self.owners.has_ended(&node)).await, Ok(Ok(true)))
-            {
+            if is_known {
+                ended.insert(node);
+            } else if let Ok(Ok(true)) = tokio::time::timeout(ANSWER, self.owners.has_ended(&node)).await {
+                info!(node, "a node of the cluster has ended: its sessions are free");
                 ended.insert(node);
             }
         }

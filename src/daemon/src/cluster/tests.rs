@@ -231,13 +231,19 @@ async fn what_waits_for_a_node_is_given_up_only_when_it_is_silent_and_has_ended(
     assert!(!futures_util::poll!(std::pin::pin!(cluster.end_of("b"))).is_ready());
 }
 
-#[test]
-fn an_id_leads_to_the_node_that_made_it() {
-    let cluster = cluster(&Arc::default());
-    assert_eq!(cluster.locate_tag(NodeTag::of("a")), Location::Here);
-    assert_eq!(cluster.locate_tag(NodeTag::of("b")), at("b", 2));
-    assert_eq!(cluster.locate_tag(NodeTag::of("nobody")), Location::Here, "nobody knows it here");
+#[tokio::test]
+async fn an_id_leads_to_the_node_that_made_it() {
+    let table = Arc::<Table>::default();
+    let cluster = cluster(&table);
+    assert_eq!(cluster.locate_tag(NodeTag::of("a")), Ok(Location::Here));
+    assert_eq!(cluster.locate_tag(NodeTag::of("b")), Ok(at("b", 2)));
+    assert_eq!(cluster.locate_tag(NodeTag::of("nobody")), Ok(Location::Here), "nobody knows it here");
     cluster.view.write().unwrap().set_lost_after(Duration::ZERO);
-    std::thread::sleep(Duration::from_millis(2));
-    assert_eq!(cluster.locate_tag(NodeTag::of("b")), Location::Here, "what a lost node had is gone");
+    tokio::time::sleep(Duration::from_millis(2)).await;
+    cluster.judge().await;
+    let silent = Err(ClusterFault::Silent("b".to_owned()));
+    assert_eq!(cluster.locate_tag(NodeTag::of("b")), silent, "it may come back");
+    table.ended.lock().unwrap().insert("b".to_owned());
+    cluster.judge().await;
+    assert_eq!(cluster.locate_tag(NodeTag::of("b")), Ok(Location::Here), "what it had is gone");
 }

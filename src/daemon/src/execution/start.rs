@@ -94,6 +94,9 @@ pub enum ExecutionError {
     /// Nothing begins any more.
     #[error("the daemon is shutting down; no command begins any more")]
     ShuttingDown,
+    /// Its session certainly gets no container.
+    #[error(transparent)]
+    Refused(#[from] SessionError),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -105,6 +108,7 @@ impl Executions {
     /// # Errors
     /// See [`ExecutionError`].
     pub async fn enter(&self, owner: &str, session: &SessionId) -> Result<ExecutionPermit, ExecutionError> {
+        self.sessions.admits(owner, session)?;
         tokio::select! {
             biased;
             () = self.ending.cancelled() => Err(ExecutionError::ShuttingDown),

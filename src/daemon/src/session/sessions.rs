@@ -118,6 +118,15 @@ impl Sessions {
         Ok(turn)
     }
 
+    /// Whether a program of this session may get a container, before anything is done for it: a call that
+    /// certainly gets none takes no place for which others wait.
+    ///
+    /// # Errors
+    /// [`SessionError::TooManyWait`], [`SessionError::NoEviction`], [`SessionError::Limited`].
+    pub fn admits(&self, owner: &str, id: &SessionId) -> Result<(), SessionError> {
+        self.gate.admits(&SessionKey::new(owner, id))
+    }
+
     /// The turn that code needs, or a command: beside other programs of its language, unless it has a network
     /// and nothing in a container keeps the programs of one run out of the memory of another.
     pub fn turn_for(&self, language: &str, is_command: bool, has_network: bool) -> TurnKind {

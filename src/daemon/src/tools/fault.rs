@@ -202,6 +202,7 @@ impl From<ExecutionError> for Failure {
             | ExecutionError::TooManyWait(_) => Fault::new(Code::QueueFull, error.to_string()).into(),
             ExecutionError::ShuttingDown => Fault::new(Code::EngineUnavailable, error.to_string()).into(),
             ExecutionError::Limited(limited) => limited.into(),
+            ExecutionError::Refused(error) => error.into(),
             ExecutionError::Store(error) => error.into(),
         }
     }

@@ -56,7 +56,7 @@ impl Handler {
                 cluster.locate(&SessionKey::new(owner, session), access, Came::Directly).await?
             }
             Concern::Execution(_, id) if self.has_execution(&id) => Location::Here,
-            Concern::Execution(tag, _) => cluster.locate_tag(tag),
+            Concern::Execution(tag, _) => cluster.locate_tag(tag)?,
             Concern::Unnamed(access) => {
                 let Some(own) = self.own_session(call_context) else { return Ok(None) };
                 let key = SessionKey::new(owner, own);

@@ -50,7 +50,8 @@
 //!   most `pool.queue` of them wait: of too many, the last of the tenant that has most waiting is denied. A
 //!   tenant has no more permits than its limit; the last free one is kept for a tenant that has none, where
 //!   there are others; and operators have one of their own. Otherwise a free permit never stays free while a
-//!   call waits.
+//!   call waits. A program that certainly gets none is refused before anything is done for it
+//!   ([`Core::refuses`]).
 //! * **A session that rests is evicted as soon as another needs its permit**, and only then: first those of
 //!   the tenant that needs it, then those of a tenant that has more of them, or that has not been at work for
 //!   a while; the least recently used first, and never more sessions than calls wait. A session whose own

@@ -30,6 +30,7 @@ use crate::session::lease::Permit;
 use crate::session::registry::{Registry, Session};
 use crate::session::workspaces::Workspaces;
 use crate::store::{Store, StoreClock, StoreError};
+use crate::tenants::TenantShare;
 
 /// The one driver of a daemon's gate.
 pub(super) struct GateDriver {
@@ -155,6 +156,11 @@ impl GateDriver {
 
     pub(super) fn counts(&self) -> GateCounts {
         self.state().core.counts()
+    }
+
+    /// Why a program of this session certainly gets no permit.
+    pub(super) fn refuses(&self, key: &SessionKey, tenant: TenantShare) -> Option<Denial> {
+        self.state().core.refuses(key, tenant)
     }
 
     /// The sessions of an owner that are in memory.

@@ -90,12 +90,17 @@ impl TurnKind {
         }
     }
 
-    /// Whether closing the session ends the wait of such a call.
-    pub(super) fn is_ended_by_close(&self) -> bool {
+    /// Whether the call is a new program, which needs a container.
+    pub(super) fn is_new_program(&self) -> bool {
         match self {
             Self::Code(_) | Self::Command(_) | Self::Alone { .. } => true,
             Self::Whole | Self::Resumed { .. } => false,
         }
+    }
+
+    /// Whether closing the session ends the wait of such a call.
+    pub(super) fn is_ended_by_close(&self) -> bool {
+        self.is_new_program()
     }
 }
 

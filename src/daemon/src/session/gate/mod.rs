@@ -94,12 +94,26 @@ impl Gate {
         self.ask_to_enter(key, kind, false).await
     }
 
+    /// Whether a program of this session may get a permit, before anything is done for it.
+    ///
+    /// # Errors
+    /// As of [`Gate::permit`]: it certainly gets none.
+    pub(in crate::session) fn admits(&self, key: &SessionKey) -> Result<(), SessionError> {
+        match self.driver.refuses(key, self.share(key.owner())) {
+            Some(why) => Err(self.denied_to(key.owner(), GateAnswer::Denied(why, None))),
+            None => Ok(()),
+        }
+    }
+
     async fn ask_to_enter(
         &self,
         key: &SessionKey,
         kind: TurnKind,
         waits: bool,
     ) -> Result<Turn, SessionError> {
+        if kind.is_new_program() {
+            self.admits(key)?;
+        }
         let event = |key, call| Event::Enter { key, call, kind, waits };
         let answer = self.driver.ask(key, event).await;
         let GateAnswer::Turn { turn, note } = answer else { return Err(self.denied(answer)) };
@@ -171,11 +185,14 @@ impl Gate {
         if let GateAnswer::Permit(permit) = answer {
             return Ok(permit);
         }
+        Err(self.denied_to(turn.key().owner(), answer))
+    }
+
+    /// Why a call of this owner got no permit: of a limit, as the limit is over all nodes.
+    fn denied_to(&self, owner: &str, answer: GateAnswer) -> SessionError {
         let denied = self.denied(answer);
-        if let SessionError::Limited(limited) = denied {
-            return Err(SessionError::Limited(self.tenants.over_all_nodes(turn.key().owner(), limited)));
-        }
-        Err(denied)
+        let SessionError::Limited(limited) = denied else { return denied };
+        SessionError::Limited(self.tenants.over_all_nodes(owner, limited))
     }
 
     /// A permit for a session that no call is in, if one is free: for a container of an earlier daemon.

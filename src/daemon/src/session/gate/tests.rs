@@ -32,6 +32,10 @@ impl House {
     }
 
     fn with_retention(retention: Option<Duration>) -> Self {
+        Self::with(retention, true)
+    }
+
+    fn with(retention: Option<Duration>, evicts: bool) -> Self {
         let root = TempDir::new().unwrap();
         let quota = Quota { bytes: 1 << 28, entries: 1000, file: 1 << 28 };
         let total = Amount { bytes: 1 << 40, entries: 1 << 40 };
@@ -41,7 +45,7 @@ impl House {
             queue: 8,
             permits: 1,
             permit_queue: 8,
-            evicts: true,
+            evicts,
             ttl: Duration::from_secs(30 * 60),
             sweep: Duration::from_secs(5 * 60),
             expires: retention.is_some(),
@@ -121,6 +125,21 @@ async fn a_waiting_call_comes_in_when_the_turn_before_it_is_dropped() {
     drop(first);
     assert!(second.now_or_never().expect("it is in").is_ok());
     assert_eq!(house.gate.known(), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_program_that_gets_no_place_is_refused_without_a_look_at_the_store() {
+    let house = House::with(None, false);
+    let _works = house.work("a").await;
+    let broken = house.store.session_dir_for_tests("owner", "b").join("session.json");
+    std::fs::create_dir_all(&broken).unwrap();
+    for _ in 0..2 {
+        let refused = house.gate.enter(&key("b"), code()).now_or_never().expect("at once");
+        assert!(matches!(refused, Err(SessionError::NoEviction(1))));
+    }
+    assert_eq!(house.gate.known(), (1, 0));
+    let whole = house.gate.enter(&key("b"), TurnKind::Whole).await;
+    assert!(matches!(whole, Err(SessionError::Store(_))), "a change of its files needs no place");
 }
 
 #[tokio::test(start_paused = true)]

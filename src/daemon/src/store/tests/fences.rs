@@ -43,8 +43,8 @@ async fn a_former_start_that_still_runs_loses_its_lease_to_the_daemon_that_took_
     let grant = former.claim(&key()).await.unwrap().grant;
     let present = world.node("a", "the store of a").await;
     let mut standing = former.standing();
-    standing.wait_for(|now| *now == paddock_ledger::Standing::Ended).await.unwrap();
-    assert!(!former.owns(grant));
+    standing.wait_for(|now| *now == paddock_ledger::Standing::Replaced).await.unwrap();
+    assert!(!former.owns(grant) && !former.may_acknowledge());
     assert!(present.may_acknowledge());
 }
 

@@ -50,10 +50,10 @@ fn find_execution(
     let found = found.filter(|found| session.is_none_or(|session| found.session == session));
     let shown: String = id.chars().take(80).collect();
     let unknown = || {
-        let lost = tools.services.cluster.as_ref().and_then(|cluster| cluster.lost_maker(id));
-        let message = match lost {
+        let ended = tools.services.cluster.as_ref().and_then(|cluster| cluster.ended_maker(id));
+        let message = match ended {
             Some(node) => format!(
-                "execution {shown:?} is gone: node {node}, which ran it, does not answer any more; what its \
+                "execution {shown:?} is gone: node {node}, which ran it, has ended; what its \
                  program did after the last save is lost, and the files of its session are not: start it \
                  again"
             ),

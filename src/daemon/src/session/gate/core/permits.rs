@@ -82,6 +82,25 @@ impl Core {
         actions.push(Action::Deny { key, call, why });
     }
 
+    /// Why a program of this session gets no permit, if that is certain before anything is done for it: a
+    /// burst of calls that are refused must not read the store for each of them, nor wait for places that
+    /// the work of others has. Where calls are in the session or wait in it, a program is judged in its turn.
+    pub(in crate::session::gate) fn refuses(&self, key: &SessionKey, tenant: TenantShare) -> Option<Denial> {
+        let is_judged_later = self.permits.contains_key(key)
+            || self.sessions.get(key).is_some_and(|state| !state.is_idle())
+            || self.shutting_down;
+        if is_judged_later || self.may_have(tenant) {
+            return None;
+        }
+        if !self.terms.evicts {
+            return Some(self.full_for(tenant).unwrap_or(Denial::NoEviction));
+        }
+        let waiting = self.wants.len();
+        let is_refused = waiting >= self.terms.permit_queue
+            && refused(tenant, self.wants.iter().map(|want| want.tenant)) == Refused::Newcomer;
+        is_refused.then_some(Denial::PermitQueueFull(waiting))
+    }
+
     /// Makes sure that one more call of this tenant may wait: of the tenant that has most waiting, the last
     /// call is denied instead.
     fn place_for(&mut self, tenant: TenantShare, actions: &mut Vec<Action>) -> Result<(), Denial> {

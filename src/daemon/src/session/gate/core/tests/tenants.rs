@@ -263,6 +263,26 @@ fn a_full_queue_refuses_the_tenant_that_filled_it() {
 }
 
 #[test]
+fn a_program_that_certainly_gets_no_place_is_refused_before_its_turn() {
+    let (a, b) = (tenant(1), tenant(2));
+    let mut house = House::of(GateBounds { permits: 2, permit_queue: 1, ..usual() });
+    assert_eq!(house.core.refuses(&key(a, 0), a), None, "a place is free");
+    let _busy = [house.work(a, 0), house.work(b, 0)];
+    assert_eq!(house.core.refuses(&key(a, 9), a), None, "it may wait");
+    house.work(a, 1);
+    assert_eq!(house.core.refuses(&key(a, 9), a), Some(Denial::PermitQueueFull(1)));
+    assert_eq!(house.core.refuses(&key(a, 0), a), None, "its session has a place");
+    let operator = TenantShare { is_operator: true, ..tenant(9) };
+    assert_eq!(house.core.refuses(&key(operator, 0), operator), None, "an operator gets in");
+
+    let mut house = House::of(GateBounds { permits: 2, evicts: false, ..usual() });
+    let limited = TenantShare { sessions: Some(1), ..a };
+    let _busy = [house.work(limited, 0), house.work(b, 0)];
+    assert_eq!(house.core.refuses(&key(b, 9), b), Some(Denial::NoEviction));
+    assert_eq!(house.core.refuses(&key(a, 9), limited), Some(Denial::TenantFull(1)));
+}
+
+#[test]
 fn an_operator_gets_in_when_everything_is_in_use() {
     let (a, operator) = (tenant(1), TenantShare { is_operator: true, ..tenant(9) });
     let mut house = House::new(3);
