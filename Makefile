@@ -3,13 +3,16 @@
 SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help run up down test check deny advisories e2e elsewhere gvisor n8n registries crash fuzz bench \
+.PHONY: help run up down test prepare check deny advisories e2e elsewhere gvisor n8n registries crash fuzz bench \
 	pictures setup images simulate machines deployments agents image dist clean soak
 
 # Packages for the tests: for the engines that they start and their certificates, for their clients, for the servers that
 # programs reach in network namespaces, and for the page a browser, its fonts, and a program that makes its pictures small.
 FOR_TESTS := iproute2 openssl python3-venv iptables git openssh-server openssh-client postgresql \
 	e2fsprogs chromium fonts-inter fonts-jetbrains-mono pngquant docker-compose systemd runsc rootlesskit uidmap
+
+# Tests at one time: many of them wait for something most of the time.
+MORE_TESTS := RUST_TEST_THREADS=$(shell echo $$(($$(nproc) * 3 / 2)))
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,13 +27,15 @@ up: setup ## start paddock, Prometheus and Grafana in containers (deploy/up); WI
 down: ## stop what `make up` started; files and images stay
 	deploy/up --down
 
-test: agents ## all tests: the contract of the runner images, unit tests, and end-to-end tests with a real engine
+test: prepare ## all tests: the contract of the runner images, unit tests, and end-to-end tests with a real engine
+	runner-images/check python typescript sh claude-code opencode
+	deploy/build >/dev/null
+	$(MORE_TESTS) cargo test --locked --workspace
+
+prepare: agents ## what the tests need beside a build: packages, images, clients, servers
 	deploy/setup $(FOR_TESTS)
 	tests/clients/install
 	tests/shared-store/install
-	runner-images/check python typescript sh claude-code opencode
-	deploy/build >/dev/null
-	cargo test --locked --workspace
 
 check: deny ## format, clippy and rustdoc without warnings, and the dependencies (make deny)
 	cargo fmt --check
@@ -43,12 +48,9 @@ deny: ## licences, sources and banned crates of Cargo.lock (deny.toml)
 advisories: ## known vulnerabilities of the crates in Cargo.lock, fetched from github.com/RustSec
 	.ci/deny advisories
 
-e2e: agents ## only the tests that use the daemon like a client
-	deploy/setup $(FOR_TESTS)
-	tests/clients/install
-	tests/shared-store/install
+e2e: prepare ## only the tests that use the daemon like a client
 	deploy/build >/dev/null
-	cargo test --locked --package paddock-daemon --test '*'
+	$(MORE_TESTS) cargo test --locked --package paddock-daemon --test '*'
 
 elsewhere: images ## a newer Docker, Compose 2, a registry, systemd, aarch64: each in a root of its own (half an hour)
 	deploy/setup $(FOR_TESTS) mmdebstrap systemd-container

@@ -33,6 +33,7 @@ use crate::backup;
 use crate::cluster::Location;
 use crate::cluster::hop::Entry;
 use crate::sign::DEFAULT_OWNER;
+use crate::tenants::pace::STRANGERS;
 use crate::tenants::{Limited, RequestPlace};
 use crate::tools::Code;
 use crate::tools::NOT_NOTED;
@@ -127,7 +128,14 @@ impl Server {
             Ok((admitted, place)) => {
                 (self.answer_admitted(route, request, admitted).instrument(span).await, place)
             }
-            Err(refused) => (span.in_scope(|| self.refuse(route, &request, way, *refused)), None),
+            Err(refused) => {
+                if refused.status() == StatusCode::UNAUTHORIZED
+                    && self.tools.services.tenants.book().has_neighbours()
+                {
+                    permit.pace(Some(STRANGERS));
+                }
+                (span.in_scope(|| self.refuse(route, &request, way, *refused)), None)
+            }
         };
         drop(in_flight);
         if matches!(route, Route::Ports(_)) {
@@ -200,7 +208,9 @@ impl Server {
         }
         let (RequestAccess::Owner(credential), Way::Address(_)) = (access, way) else { return Ok(None) };
         let tenants = &self.tools.services.tenants;
-        let is_bounded = !credential.tenant.terms.is_operator && tenants.book().has_neighbours();
+        let has_neighbours = tenants.book().has_neighbours();
+        let is_bounded = !credential.tenant.terms.is_operator && has_neighbours;
+        permit.pace(has_neighbours.then(|| tenants.share(&credential.tenant.name)));
         let most = if is_bounded { OF_A_TENANT } else { usize::MAX };
         let begun = tenants.begin_request(&credential.tenant, most, is_passed_on);
         begun.map(Some).map_err(|limited| Box::new(rate_limited(route, &limited)))

@@ -33,6 +33,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::stall::Stall;
 use crate::metrics::Metrics;
+use crate::tenants::TenantShare;
 
 /// A connection may be cut after its other end has read nothing for so long. A reader may pause for longer
 /// while no other connection needs a permit.
@@ -172,6 +173,8 @@ pub(super) struct ConnectionPermit {
     pub(super) cut: CancellationToken,
     /// Set by the connection's stream while the other end does not read.
     pub(super) stall: Stall,
+    /// Whose polls its own are, where there are several tenants.
+    paced: Mutex<Option<TenantShare>>,
 }
 
 /// Marks the connection as busy, until it is dropped.
@@ -231,7 +234,7 @@ impl ConnectionPermits {
             cut: cut.clone(),
         };
         open.connections.insert(id, one);
-        Some(ConnectionPermit { permits: self.clone(), id, cut, stall })
+        Some(ConnectionPermit { permits: self.clone(), id, cut, stall, paced: Mutex::default() })
     }
 
     /// Cuts every connection whose token or link is not good any more, whatever it is doing.
@@ -283,6 +286,16 @@ impl ConnectionPermit {
         self.change(|one| (one.is_known, one.credential) = (true, Some(over.clone())));
         // After it was noted: if it ends from now on, `cut_ended` finds it.
         !over.is_cancelled()
+    }
+
+    /// From now on the polls of this connection are those of this tenant; `None`: they are not paced.
+    pub(super) fn pace(&self, tenant: Option<TenantShare>) {
+        *self.paced.lock().unwrap_or_else(PoisonError::into_inner) = tenant;
+    }
+
+    /// See [`Self::pace`].
+    pub(super) fn paced(&self) -> Option<TenantShare> {
+        *self.paced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether its requests must wait for a regular permit.

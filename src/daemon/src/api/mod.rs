@@ -49,6 +49,7 @@ mod long_texts;
 mod mcp;
 mod metrics;
 mod opening;
+mod paced;
 mod page;
 mod ports;
 mod range;

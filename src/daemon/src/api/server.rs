@@ -30,6 +30,7 @@ use super::linger::{Lingering, UnreadBodies};
 use super::listening::ListenPermits;
 use super::mcp::{McpConfig, McpEndpoint, McpStops};
 use super::metrics;
+use super::paced::Pacer;
 use super::raw::{RawFileLimits, RawFiles};
 use super::refusals::Refusals;
 use super::route::Route;
@@ -157,6 +158,7 @@ pub struct Server {
     pub(super) large_bodies: LargeBodies,
     pub(super) listeners: Arc<ListenPermits>,
     pub(super) refusals: Refusals,
+    pub(super) pacer: Arc<Pacer>,
     pub(super) begun: Instant,
     /// Cancelled to end the streams that only listen.
     pub(super) stop_streams: CancellationToken,
@@ -210,6 +212,7 @@ impl Server {
             large_bodies,
             listeners,
             refusals,
+            pacer: Pacer::start(),
             begun,
             stop_streams,
             stop_calls,
@@ -388,8 +391,10 @@ impl Server {
         let connection = http.serve_connection(TokioIo::new(Lingering::new(stream, unread.clone())), service);
         let connection = connection.with_upgrades();
         let mut connection = std::pin::pin!(connection);
+        let mut polls = self.pacer.connection();
+        let paced = std::future::poll_fn(|context| polls.poll(seat.paced(), context, connection.as_mut()));
         let ended = tokio::select! {
-            ended = connection.as_mut() => ended,
+            ended = paced => ended,
             () = abort.cancelled() => return,
             () = cut.cancelled() => return,
             () = stop.cancelled() => {

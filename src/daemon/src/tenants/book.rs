@@ -142,7 +142,9 @@ impl TokenBook {
 
     /// Whether tokens of more than one tenant are good.
     pub fn has_neighbours(&self) -> bool {
-        self.names().len() > 1
+        let mut tenants = self.tokens.iter().map(|token| token.tenant.id);
+        let first = tenants.next();
+        tenants.any(|other| Some(other) != first)
     }
 
     /// The names that have a token.

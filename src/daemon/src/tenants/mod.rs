@@ -27,6 +27,7 @@ pub mod fair;
 mod file;
 mod limited;
 mod overall;
+pub(crate) mod pace;
 mod part;
 mod places;
 mod token;

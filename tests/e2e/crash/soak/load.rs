@@ -184,8 +184,9 @@ impl Commands {
             );
             let call = session.tool("execute_code_async").with("command", command);
             let Some(ran) = self.caller.answered(call.try_answer().await) else { return };
-            // One that was lost with its container before the answer has an id like others.
-            let is_begun = !ran.is_error || status(&ran) == "lost";
+            // One that was lost with its container before the answer, or that a full disk has ended, has an id
+            // like others.
+            let is_begun = !ran.is_error || status(&ran) == "lost" || is_unkept(&ran);
             let Some(id) = ran.document["execution_id"].as_str().filter(|_| is_begun) else {
                 self.caller.expect_passing(&ran);
                 tokio::time::sleep(RETRY_AFTER).await;
@@ -231,15 +232,15 @@ impl Commands {
                 "cancelled" if one.cancelled => self.cancelled += 1,
                 "lost" => self.lost += 1,
                 // It was ended, since nobody could have read what it wrote.
-                "failed"
-                    if ran.document["error_message"].as_str().is_some_and(|why| why.contains(UNKEPT)) =>
-                {
-                    self.unkept += 1;
-                }
+                "failed" if is_unkept(&ran) => self.unkept += 1,
                 _ => panic!("{}", ran.document),
             }
         }
     }
+}
+
+fn is_unkept(ran: &Ran) -> bool {
+    ran.document["error_message"].as_str().is_some_and(|why| why.contains(UNKEPT))
 }
 
 fn status(ran: &Ran) -> &str {

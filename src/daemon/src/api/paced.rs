@@ -1,0 +1,184 @@
+//! Polls of connections, paced by tenant where there are several: see [`crate::tenants::pace`].
+//!
+//! The whole work of a connection is in its polls: reading and answering, and the bodies on their way. Runs
+//! are tasks of their own, with places and limits of their own. It must never cost anything but a comparison
+//! where there is one tenant.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+use crate::tenants::TenantShare;
+use crate::tenants::pace::{PaceCore, PacedId};
+
+/// Time between two looks at the accounts while somebody is parked: what tokio's clock can tell apart.
+const TICK: Duration = Duration::from_millis(1);
+
+/// Paces the connections of all listeners.
+pub(super) struct Pacer {
+    state: Mutex<PacerState>,
+    /// Somebody was parked.
+    parked: Notify,
+}
+
+struct PacerState {
+    core: PaceCore,
+    wakers: HashMap<PacedId, Waker>,
+    last: u64,
+}
+
+impl Pacer {
+    /// A pacer for this machine. A task keeps it going until it is dropped.
+    pub(super) fn start() -> Arc<Self> {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let state = PacerState { core: PaceCore::new(processors), wakers: HashMap::new(), last: 0 };
+        let pacer = Arc::new(Self { state: Mutex::new(state), parked: Notify::new() });
+        tokio::spawn(Self::go_on(Arc::downgrade(&pacer)));
+        pacer
+    }
+
+    async fn go_on(pacer: Weak<Self>) {
+        while let Some(held) = pacer.upgrade() {
+            let is_due = {
+                let mut state = held.state();
+                state.core.fill(Instant::now()).into_iter().for_each(|id| state.wake(id));
+                state.core.holds_back()
+            };
+            if is_due {
+                drop(held);
+                tokio::time::sleep(TICK).await;
+            } else {
+                // A daemon that ends does not wait for this task.
+                let _ = tokio::time::timeout(Duration::from_secs(1), held.parked.notified()).await;
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, PacerState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The polls of one connection.
+    pub(super) fn connection(self: &Arc<Self>) -> PacedPolls {
+        let mut state = self.state();
+        state.last += 1;
+        PacedPolls { pacer: self.clone(), id: PacedId(state.last), was_paced: false }
+    }
+}
+
+impl PacerState {
+    fn wake(&mut self, id: PacedId) {
+        if let Some(waker) = self.wakers.remove(&id) {
+            waker.wake();
+        }
+    }
+}
+
+/// The polls of one connection.
+pub(super) struct PacedPolls {
+    pacer: Arc<Pacer>,
+    id: PacedId,
+    was_paced: bool,
+}
+
+impl PacedPolls {
+    /// Polls the connection as soon as this tenant may; `None` is not paced.
+    pub(super) fn poll<F: Future>(
+        &mut self,
+        tenant: Option<TenantShare>,
+        context: &mut Context<'_>,
+        connection: Pin<&mut F>,
+    ) -> Poll<F::Output> {
+        let Some(tenant) = tenant else { return connection.poll(context) };
+        self.was_paced = true;
+        let begun = Instant::now();
+        {
+            let mut state = self.pacer.state();
+            if !state.core.ask(tenant, self.id, begun) {
+                state.wakers.insert(self.id, context.waker().clone());
+                drop(state);
+                self.pacer.parked.notify_one();
+                return Poll::Pending;
+            }
+        }
+        let polled = connection.poll(context);
+        let (now, mut state) = (Instant::now(), self.pacer.state());
+        if let Some(next) = state.core.spent(tenant.id, now.saturating_duration_since(begun), now) {
+            state.wake(next);
+        }
+        polled
+    }
+}
+
+impl Drop for PacedPolls {
+    fn drop(&mut self) {
+        if self.was_paced {
+            let mut state = self.pacer.state();
+            state.core.gone(self.id);
+            state.wakers.remove(&self.id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+    use crate::tenants::fair::TenantId;
+
+    fn tenant(id: u32) -> TenantShare {
+        TenantShare { id: TenantId(id), ..TenantShare::default() }
+    }
+
+    /// Asks for the next poll at once, for ever; counts them.
+    async fn greedy(polled: Arc<AtomicU32>) {
+        loop {
+            polled.fetch_add(1, Ordering::Relaxed);
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_micros(500) {}
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_quiet_tenant_does_not_wait_behind_the_connections_of_a_flood() {
+        let (pacer, polled) = (Pacer::start(), Arc::<AtomicU32>::default());
+        let mut flood = tokio::task::JoinSet::new();
+        for _ in 0..64 {
+            let (mut polls, polled) = (pacer.connection(), polled.clone());
+            flood.spawn(async move {
+                let mut greedy = std::pin::pin!(greedy(polled));
+                std::future::poll_fn(|context| polls.poll(Some(tenant(1)), context, greedy.as_mut())).await;
+            });
+        }
+        let mut polls = pacer.connection();
+        let steps = async {
+            let step = async || {
+                tokio::time::sleep(TICK * 2).await; // it is quiet
+                let before = polled.load(Ordering::Relaxed);
+                tokio::task::yield_now().await;
+                polled.load(Ordering::Relaxed) - before
+            };
+            // The flood begins, and uses up what its account holds.
+            for _ in 0..20 {
+                step().await;
+            }
+            let (begun, mut most) = (polled.load(Ordering::Relaxed), 0);
+            while polled.load(Ordering::Relaxed) < begun + 50 {
+                most = most.max(step().await);
+            }
+            most
+        };
+        let mut steps = std::pin::pin!(steps);
+        let quiet = std::future::poll_fn(|context| polls.poll(Some(tenant(2)), context, steps.as_mut()));
+        let most = quiet.await;
+        assert!(most <= 4, "{most} of 64 between two steps of the quiet one");
+        flood.shutdown().await;
+        assert!(pacer.state().wakers.is_empty() && !pacer.state().core.holds_back());
+    }
+}
