@@ -34,7 +34,10 @@ struct PacerState {
 impl Pacer {
     /// A pacer for this machine. A task keeps it going until it is dropped.
     pub(super) fn start() -> Arc<Self> {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Self::on(std::thread::available_parallelism().map_or(1, usize::from))
+    }
+
+    fn on(processors: usize) -> Arc<Self> {
         let state = PacerState { core: PaceCore::new(processors), wakers: HashMap::new(), last: 0 };
         let pacer = Arc::new(Self { state: Mutex::new(state), parked: Notify::new() });
         tokio::spawn(Self::go_on(Arc::downgrade(&pacer)));
@@ -147,7 +150,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_quiet_tenant_does_not_wait_behind_the_connections_of_a_flood() {
-        let (pacer, polled) = (Pacer::start(), Arc::<AtomicU32>::default());
+        let (pacer, polled) = (Pacer::on(1), Arc::<AtomicU32>::default());
         let mut flood = tokio::task::JoinSet::new();
         for _ in 0..64 {
             let (mut polls, polled) = (pacer.connection(), polled.clone());
