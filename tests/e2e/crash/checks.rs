@@ -58,11 +58,13 @@ impl Client {
         true
     }
 
-    /// Finds out what a lost run did, and repeats that until it is known.
+    /// Finds out what a lost run did, in its own container if there is one, and repeats that until it is
+    /// known.
     pub(super) async fn settle(&mut self, d: &Daemon) {
+        let of_run = self.unanswered.as_ref().and_then(|change| change.language);
+        let language = of_run.unwrap_or(self.languages[0]);
         let look_at = async {
             loop {
-                let language = self.languages[0];
                 let ran = self.caller.run(self.session(d).run(language, look(language))).await?;
                 if ran.document["success"] == true {
                     return Some(ran);
@@ -83,7 +85,7 @@ impl Client {
         let is = seen.get(self.dir).cloned().unwrap_or_default();
         let change = self.unanswered.take();
         if is != self.has {
-            let Some(UnansweredChange { after, steps, in_part }) = change else {
+            let Some(UnansweredChange { after, steps, in_part, .. }) = change else {
                 panic!(
                     "{}: is / must be: {:#?}\nasked: {:#?}",
                     self.description(),

@@ -51,6 +51,8 @@ struct UnansweredChange {
     steps: Vec<Step>,
     /// Whether only some may have been done, as the answer said.
     in_part: bool,
+    /// The language of a run: its container may keep what could not be saved, for its next run.
+    language: Option<&'static str>,
 }
 
 /// Totals, for the reader of the test's output.
@@ -180,7 +182,8 @@ impl Client {
         if self.asked.len() > REMEMBERED {
             self.asked.pop_front();
         }
-        self.unanswered = Some(UnansweredChange { after: self.has.after(&steps), steps, in_part: false });
+        self.unanswered =
+            Some(UnansweredChange { after: self.has.after(&steps), steps, in_part: false, language: None });
     }
 
     /// Updates the model after an answer, or after none.
@@ -285,6 +288,9 @@ impl Client {
         let language = self.chance.of(self.languages);
         let call = self.session(d).run(language, &program(language, &steps));
         self.begin(language, steps);
+        if let Some(change) = &mut self.unanswered {
+            change.language = Some(language);
+        }
         let ran = self.caller.run(call).await;
         let outcome = self.caller.verdict(ran);
         if let (CallOutcome::Lost, Some(change)) = (&outcome, &mut self.unanswered) {
