@@ -98,9 +98,9 @@ machines: images ## what a run costs the host over 1, 3 and 8 engines, each on a
 	PADDOCK_TEST_DAEMON=$$(deploy/build) cargo test --locked --package paddock-daemon --test e2e machines:: -- \
 		--include-ignored --nocapture --test-threads=1
 
-deployments: setup ## whether the files for Swarm and Kubernetes are what those take; needs kubectl
+deployments: setup ## whether the files for Swarm, Kubernetes and Nomad are what those take; needs kubectl
 	python3 -m venv target/deployments
-	target/deployments/bin/pip install --quiet kubernetes-validate==1.37.0 PyYAML
+	target/deployments/bin/pip install --quiet kubernetes-validate==1.37.0 PyYAML python-hcl2==8.1.4
 	target/deployments/bin/python tests/deployments/check.py
 
 bench: agents ## measure how long things take, with a real engine and beside similar programs

@@ -1,15 +1,20 @@
 """Whether the deployments for clusters are what their engines take: `make deployments`.
 
 deploy/kubernetes/kustomization.yaml is built by `kubectl kustomize` and checked against the schemas of Kubernetes
-itself, of the oldest and the newest version that is supported. deploy/swarm.yml is read by `docker stack config`. Nothing is started, and
-no cluster is needed. Needs kubectl, docker and the packages kubernetes-validate and PyYAML.
+itself, of the oldest and the newest version that is supported. deploy/swarm.yml is read by `docker stack config`. The job for
+Nomad, deploy/nomad/paddock.nomad.hcl, is read as HCL 2, and by `nomad job validate` where that program is installed.
+Nothing is started, and no cluster is needed. Needs kubectl, docker and the packages kubernetes-validate, PyYAML and
+python-hcl2.
 """
 
+import re
+import shutil
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
+import hcl2
 import kubernetes_validate
 import yaml
 
@@ -68,6 +73,48 @@ def swarm():
     assert secrets == used, (secrets, used)
 
 
+def only(blocks, name):
+    """The one block of a list that has this label."""
+    found = [block[f'"{name}"'] for block in blocks if f'"{name}"' in block]
+    assert len(found) == 1, (name, blocks)
+    return found[0]
+
+
+def nomad():
+    path = ROOT / "deploy/nomad/paddock.nomad.hcl"
+    job_file = hcl2.loads(path.read_text())
+    job = only(job_file["job"], "paddock")
+    assert job["type"] == '"system"', job["type"]
+    group = only(job["group"], "paddock")
+    task = only(group["task"], "paddock")
+    # What is used is declared, and what is declared is used.
+    declared = {name.strip('"') for block in job_file["variable"] for name in block if name.startswith('"')}
+    used = set(re.findall(r"\bvar\.([a-z_]+)", path.read_text()))
+    assert declared == used, declared ^ used
+    ports = {name.strip('"'): port["static"] for block in group["network"][0]["port"]
+             for name, port in block.items() if name.startswith('"')}
+    assert {service["port"].strip('"') for service in group["service"]} <= set(ports), ports
+    templates = {one["destination"].strip('"'): one["data"] for one in task["template"]}
+    config, secrets = templates["local/paddock.toml"], templates["secrets/paddock.env"]
+    config = "\n".join(line.strip() for line in config.splitlines() if "TOML" not in line)
+    config = tomllib.loads(re.sub(r'\{\{.*?\}\}|\$\{.*?\}', "filled-in", config))
+    for port, address in [("http", config["http"]["addr"]), ("peers", config["cluster"]["addr"]),
+                          ("metrics", config["metrics"]["addr"])]:
+        assert address.endswith(f":{ports[port]}"), (port, address)
+    wanted = {config["auth"]["token"], config["files"]["secret"], config["store"]["url"], config["cluster"]["key"]}
+    given = {f"env:{name}" for name in re.findall(r"^\s*(PADDOCK_\w+)=", secrets, re.MULTILINE)}
+    assert wanted == given, wanted ^ given
+    default = only(job_file["variable"], "peers")["default"].strip('"')
+    peers = {service["name"].strip('"') for service in group["service"]}
+    assert default == f"paddock-peers.service.consul:{ports['peers']}" and "paddock-peers" in peers, default
+    if shutil.which("nomad"):
+        output("nomad", "job", "validate", "-var", "objects=s3://b/p", "-var", "public_url=https://p", str(path))
+        return "nomad"
+    return "its syntax alone (no nomad here)"
+
+
 kubernetes()
 swarm()
-print(f"deploy/kubernetes is valid for Kubernetes {' and '.join(VERSIONS)}; deploy/swarm.yml for docker stack")
+read = nomad()
+print(f"deploy/kubernetes is valid for Kubernetes {' and '.join(VERSIONS)}; deploy/swarm.yml for docker stack; "
+      f"deploy/nomad by {read}")
