@@ -1,5 +1,5 @@
-//! Limits of tenants that hold for all nodes of a cluster together: runs, sessions, requests a second, bytes in
-//! an hour, dollars in a day.
+//! Limits of tenants that hold for all nodes of a cluster together: runs, sessions, requests a second, bytes
+//! in an hour, dollars in a day.
 //!
 //! Each call goes to the node that has its session, so nothing but the limit itself is shared.
 
@@ -158,7 +158,8 @@ fn with_services(limit: (&str, toml::Value), port: u16) -> Setup {
     let url = format!("http://127.0.0.1:{port}/v1/");
     let table = |document: Value| -> toml::Value { serde_json::from_value(document).expect("a table") };
     let price = json!({ "input": 1000.0, "output": 10000.0, "cache_read": 100.0, "cache_write": 2000.0 });
-    let model = json!({ "provider": "openai", "url": url.replace("/v1/", ""), "prices": { "m": price } });
+    let (prices, at) = (json!({ "m": price }), url.replace("/v1/", ""));
+    let model = json!({ "provider": "openai", "url": at, "prices": prices, "tenants": ["ann"] });
     limited(&[limit])
         .set("egress.mode", "none")
         .set("egress.services", vec![table(json!({ "name": "api", "url": url, "tenants": ["ann"] }))])
@@ -194,16 +195,16 @@ async fn until_refused(
 /// A node is killed; returns once the other has lost it, and it was started again with its store.
 async fn killed_and_started_again(
     killed: Daemon,
-    other: &mut Daemon,
+    other: &Daemon,
     while_lost: impl AsyncFnOnce(&Daemon),
     again: Setup,
 ) -> Daemon {
     let store = killed.crash().await;
-    other.log.line("a node of the cluster does not answer any more").await;
+    let lost = other.log.mark_behind(0, "a node of the cluster does not answer any more").await;
     while_lost(other).await;
     let again = again.store(&store).start().await;
     again.log.line(ANSWERS).await;
-    other.log.line(ANSWERS).await;
+    other.log.line_since(lost, ANSWERS).await;
     again
 }
 
@@ -212,7 +213,7 @@ async fn bytes_that_were_moved_at_one_node_count_at_the_others_whatever_becomes_
     const LIMIT: u32 = 1_000_000;
     let stub = Stub::plain().await;
     let setup = || with_services(("egress_bytes_per_hour", LIMIT.into()), stub.port);
-    let (common, a, mut b) = two_of(setup).await;
+    let (common, a, b) = two_of(setup).await;
     common.give_of("ann", "s", "a");
     common.give_of("ann", "t", "b");
     let send = async |d: &Daemon, session, bytes: u32| {
@@ -235,7 +236,7 @@ except requests.RequestException: print('broken')"
     eprintln!("{taken} were taken where 4 were left");
     assert!(taken < 50, "{taken}");
     let still = async |d: &Daemon| assert!(is_refused(&send(d, "t", 10_000).await), "it was given back");
-    let a = killed_and_started_again(a, &mut b, still, common.node_of(setup(), "a")).await;
+    let a = killed_and_started_again(a, &b, still, common.node_of(setup(), "a")).await;
     still(&b).await;
     a.stop().await;
     b.stop().await;
@@ -246,7 +247,7 @@ async fn dollars_that_were_spent_at_one_node_count_at_the_others_and_once_after_
     let mut model = Model::start().await;
     let port = model.port;
     let setup = || with_services(("model_usd_per_day", 1.0.into()), port);
-    let (common, a, mut b) = two_of(setup).await;
+    let (common, a, b) = two_of(setup).await;
     common.give_of("ann", "s", "a");
     common.give_of("ann", "t", "b");
     let ask = async |d: &Daemon, session| {
@@ -268,12 +269,12 @@ print(r.status_code, (r.json().get('error') or {}).get('message'))";
     assert!(taken < 10, "alone, it would take seventeen: {taken}");
     let spent = f64::from(101 + 6 * taken) / 100.0;
     let used_up = format!(
-        "402 the budget of this caller for all models, 1 dollars a day (limits.model_usd_per_day), is used up: \
-         {spent} dollars were spent today (UTC)\n"
+        "402 the budget of this caller for all models, 1 dollars a day (limits.model_usd_per_day), is used \
+         up: {spent} dollars were spent today (UTC)\n"
     );
     assert_eq!(said, used_up);
     let still = async |d: &Daemon| assert_eq!(ask(d, "t").await.0, used_up);
-    let a = killed_and_started_again(a, &mut b, still, common.node_of(setup(), "a")).await;
+    let a = killed_and_started_again(a, &b, still, common.node_of(setup(), "a")).await;
     still(&b).await;
     assert_eq!(ask(&a, "s").await.0, used_up);
     assert_eq!(model.seen().await.len() as u32, 1 + taken);
