@@ -277,7 +277,7 @@ print(r.status_code, (r.json().get('error') or {}).get('message'))";
     let a = killed_and_started_again(a, &b, still, common.node_of(setup(), "a")).await;
     still(&b).await;
     assert_eq!(ask(&a, "s").await.0, used_up);
-    assert_eq!(model.seen().await.len() as u32, 1 + taken);
+    assert_eq!(u32::try_from(model.seen().await.len()).expect("few"), 1 + taken);
     a.stop().await;
     b.stop().await;
 }
