@@ -19,7 +19,7 @@ use crate::support::{Daemon, PATIENCE, Ran, Request, Setup, TOKEN, program, with
 /// The key of the clusters of these tests.
 const KEY: &str = "0123456789abcdef0123456789abcdef";
 /// A node tells this of each peer that begins to answer.
-const ANSWERS: &str = "a node of the cluster answers";
+pub(crate) const ANSWERS: &str = "a node of the cluster answers";
 
 /// What the nodes of one test have in common.
 pub(crate) struct Common {

@@ -1,4 +1,5 @@
-//! Limits of tenants that hold for all nodes of a cluster together: runs, sessions, requests a second.
+//! Limits of tenants that hold for all nodes of a cluster together: runs, sessions, requests a second, bytes
+//! in an hour, dollars in a day.
 //!
 //! Each call goes to the node that has its session, so nothing but the limit itself is shared.
 
@@ -6,10 +7,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::cluster::{Common, two_of};
+use crate::cluster::{ANSWERS, Common, two_of};
+use crate::model::Model;
+use crate::services::stub::Stub;
 use crate::sessions::hex_sha256;
 use crate::support::{Daemon, PATIENCE, Request, Setup, within};
-use crate::tenants::{document, python};
+use crate::tenants::{call, document, python};
 
 /// The token of the tenant that has limits.
 const ANN: &str = "the-token-of-ann-of-these-tests";
@@ -146,6 +149,135 @@ async fn requests_a_second_are_divided_between_the_nodes_that_get_them() {
     // One that only one node gets has all of it.
     let (at_a, _) = hammer(&a).await;
     assert!(at_a >= A_SECOND * seconds * 3 / 4, "{at_a}");
+    a.stop().await;
+    b.stop().await;
+}
+
+/// Nodes without any network but the service `api` and the model `local`, where `ann` has this limit.
+fn with_services(limit: (&str, toml::Value), port: u16) -> Setup {
+    let url = format!("http://127.0.0.1:{port}/v1/");
+    let table = |document: Value| -> toml::Value { serde_json::from_value(document).expect("a table") };
+    let price = json!({ "input": 1000.0, "output": 10000.0, "cache_read": 100.0, "cache_write": 2000.0 });
+    let (prices, at) = (json!({ "m": price }), url.replace("/v1/", ""));
+    let model = json!({ "provider": "openai", "url": at, "prices": prices, "tenants": ["ann"] });
+    limited(&[limit])
+        .set("egress.mode", "none")
+        .set("egress.services", vec![table(json!({ "name": "api", "url": url, "tenants": ["ann"] }))])
+        .set("models.local", table(model))
+}
+
+/// What a program of `ann` has printed, and what is told of its network.
+async fn uses(d: &Daemon, session: &str, service: &str, code: &str) -> (String, String) {
+    let network = json!({ "services": [service] });
+    let run = json!({ "language": "python", "code": code, "conversationId": session, "network": network });
+    let ran = document(&call(d, ANN, "run_code", run).send().await.expect(200));
+    (ran["output"].as_str().unwrap_or_default().to_owned(), ran["network"].to_string())
+}
+
+/// Uses it until it is refused; returns how often it was not, and the refusal.
+async fn until_refused(
+    once: impl AsyncFn() -> (String, String),
+    is_refused: fn(&(String, String)) -> bool,
+) -> (u32, (String, String)) {
+    let refused = async {
+        let mut taken = 0;
+        loop {
+            let used = once().await;
+            if is_refused(&used) {
+                return (taken, used);
+            }
+            taken += 1;
+        }
+    };
+    within(PATIENCE, "a refusal", refused).await
+}
+
+/// A node is killed; returns once the other has lost it, and it was started again with its store.
+async fn killed_and_started_again(
+    killed: Daemon,
+    other: &Daemon,
+    while_lost: impl AsyncFnOnce(&Daemon),
+    again: Setup,
+) -> Daemon {
+    let store = killed.crash().await;
+    let lost = other.log.mark_behind(0, "a node of the cluster does not answer any more").await;
+    while_lost(other).await;
+    let again = again.store(&store).start().await;
+    again.log.line(ANSWERS).await;
+    other.log.line_since(lost, ANSWERS).await;
+    again
+}
+
+#[tokio::test]
+async fn bytes_that_were_moved_at_one_node_count_at_the_others_whatever_becomes_of_it() {
+    const LIMIT: u32 = 1_000_000;
+    let stub = Stub::plain().await;
+    let setup = || with_services(("egress_bytes_per_hour", LIMIT.into()), stub.port);
+    let (common, a, b) = two_of(setup).await;
+    common.give_of("ann", "s", "a");
+    common.give_of("ann", "t", "b");
+    let send = async |d: &Daemon, session, bytes: u32| {
+        let code = format!(
+            "import requests
+try: print(requests.post('http://api.paddock/x', data=b'x' * {bytes}).text)
+except requests.RequestException: print('broken')"
+        );
+        uses(d, session, "api", &code).await
+    };
+    let is_refused = |(output, network): &(String, String)| {
+        let is_told = network.contains("(limits.egress_bytes_per_hour)");
+        assert_eq!(output == "broken\n", is_told, "{output} {network}");
+        is_told
+    };
+    let (output, network) = send(&a, "s", 960_000).await;
+    assert_eq!(output, "POST /v1/x 960000\n", "{network}");
+    // Alone, b would take a hundred of these. Four are left; more only until b has heard of the others.
+    let (taken, _) = until_refused(async || send(&b, "t", 10_000).await, is_refused).await;
+    eprintln!("{taken} were taken where 4 were left");
+    assert!(taken < 50, "{taken}");
+    let still = async |d: &Daemon| assert!(is_refused(&send(d, "t", 10_000).await), "it was given back");
+    let a = killed_and_started_again(a, &b, still, common.node_of(setup(), "a")).await;
+    still(&b).await;
+    a.stop().await;
+    b.stop().await;
+}
+
+#[tokio::test]
+async fn dollars_that_were_spent_at_one_node_count_at_the_others_and_once_after_a_restart() {
+    let mut model = Model::start().await;
+    let port = model.port;
+    let setup = || with_services(("model_usd_per_day", 1.0.into()), port);
+    let (common, a, b) = two_of(setup).await;
+    common.give_of("ann", "s", "a");
+    common.give_of("ann", "t", "b");
+    let ask = async |d: &Daemon, session| {
+        let code = "import requests
+body = {'model': 'm', 'max_tokens': 50, 'messages': [{'role': 'user', 'content': 'hi'}]}
+r = requests.post('http://local.paddock/v1/chat/completions', json=body)
+print(r.status_code, (r.json().get('error') or {}).get('message'))";
+        uses(d, session, "local", code).await
+    };
+    let is_refused = |(output, network): &(String, String)| {
+        assert!(output.starts_with("402 ") || output == "200 None\n", "{output} {network}");
+        output.starts_with("402 ")
+    };
+    // 1.01 dollars at once; then 0.06 for each.
+    model.says(json!([{ "text": "dear", "usage": { "input": 10, "output": 100 } }])).await;
+    assert!(!is_refused(&ask(&a, "s").await));
+    let (taken, (said, _)) = until_refused(async || ask(&b, "t").await, is_refused).await;
+    eprintln!("{taken} were taken where none were left");
+    assert!(taken < 10, "alone, it would take seventeen: {taken}");
+    let spent = f64::from(101 + 6 * taken) / 100.0;
+    let used_up = format!(
+        "402 the budget of this caller for all models, 1 dollars a day (limits.model_usd_per_day), is used \
+         up: {spent} dollars were spent today (UTC)\n"
+    );
+    assert_eq!(said, used_up);
+    let still = async |d: &Daemon| assert_eq!(ask(d, "t").await.0, used_up);
+    let a = killed_and_started_again(a, &b, still, common.node_of(setup(), "a")).await;
+    still(&b).await;
+    assert_eq!(ask(&a, "s").await.0, used_up);
+    assert_eq!(u32::try_from(model.seen().await.len()).expect("few"), 1 + taken);
     a.stop().await;
     b.stop().await;
 }

@@ -1,8 +1,9 @@
 //! The limits of tenants that hold for all nodes of a cluster, wired to where each of them is counted.
 //!
-//! Sessions, executions, runs and requests are divided between the nodes ([`crate::cluster::limits`]). What a
-//! tenant has stored, the ledger counts: this module asks it now and then, beside the calls. It must never
-//! ask for a call, and does nothing on a single machine.
+//! Sessions, executions, runs and requests are divided between the nodes ([`crate::cluster::limits`]). Each
+//! node tells the others what bytes moved and what dollars were spent there ([`crate::cluster::amounts`]).
+//! What a tenant has stored, the ledger counts: this module asks it now and then, beside the calls. It must
+//! never ask for a call, and does nothing on a single machine.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -13,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use crate::cluster::Cluster;
+use crate::cluster::amounts::ToldAmounts;
 use crate::cluster::limits::{ChangedPart, LimitUse, LimitedUse, SharedLimit};
 use crate::services::Services;
 use crate::store::{Elsewhere, OwnerBounds, Store};
@@ -25,6 +27,7 @@ const COUNT: Duration = Duration::from_secs(2);
 /// From now on limits hold for all nodes.
 pub(super) fn divide(cluster: &Cluster, services: &Arc<Services>) {
     services.tenants.divide(cluster.limits().clone());
+    services.egress.add_spending_elsewhere(cluster.limits().amounts().clone());
     cluster.divide_limits(OfServices(Arc::downgrade(services)));
 }
 
@@ -56,6 +59,21 @@ impl LimitedUse for OfServices {
             }
         }
         uses
+    }
+
+    fn amounts(&self) -> ToldAmounts {
+        let Some(services) = self.0.upgrade() else { return ToldAmounts::new() };
+        let mut amounts = services.tenants.moved_here();
+        let book = services.tenants.book();
+        let has_budget = |name: &str| {
+            book.tenant(name).is_some_and(|tenant| tenant.terms.limits.model_usd_per_day.is_some())
+        };
+        for (tenant, spent) in services.egress.spent_today() {
+            if has_budget(&tenant) {
+                amounts.entry(tenant).or_default().spent = Some(spent);
+            }
+        }
+        amounts
     }
 
     fn changed(&self, parts: &[ChangedPart]) {

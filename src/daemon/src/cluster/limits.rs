@@ -18,6 +18,8 @@ use paddock_cluster::shares::{self, Holding};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
+use super::amounts::{AmountsElsewhere, ToldAmounts};
+
 /// A limit of a tenant that is divided between the nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -88,6 +90,8 @@ pub struct ChangedPart {
 pub trait LimitedUse: Send + Sync {
     /// What each tenant uses of each limit that it has.
     fn measure(&self) -> Vec<LimitUse>;
+    /// What each tenant has used here of amounts over an hour and a day, if it has a limit of them.
+    fn amounts(&self) -> ToldAmounts;
     /// Callers that wait may have their turn now.
     fn changed(&self, parts: &[ChangedPart]);
 }
@@ -107,6 +111,7 @@ pub struct LimitParts {
     /// For how long requests were counted.
     counted_for: Mutex<Duration>,
     wanted: Notify,
+    amounts: Arc<AmountsElsewhere>,
 }
 
 #[derive(Debug, Default)]
@@ -157,6 +162,11 @@ impl LimitParts {
     /// How much all other nodes used when they were asked last.
     pub fn others_use(&self, tenant: &Arc<str>, limit: SharedLimit) -> u64 {
         self.parts().get(&(tenant.clone(), limit)).map_or(0, |known| known.others_use)
+    }
+
+    /// What tenants have used at other nodes of amounts, which are not divided.
+    pub fn amounts(&self) -> &Arc<AmountsElsewhere> {
+        &self.amounts
     }
 
     /// Callers wait: the next round comes sooner.

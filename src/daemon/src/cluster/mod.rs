@@ -23,6 +23,7 @@
 //! | [`keys`], [`tls`], [`wire`] | keys from `cluster.key`, TLS by them, connections that stay open |
 //! | [`pass`] | a request on its way to another node, and the answer back |
 //! | [`limits`] | what this node may use of the limits of tenants that hold for all nodes |
+//! | [`amounts`] | what tenants have used at other nodes of limits over an hour and a day; pure |
 //! | `drain` | gives the sessions of a node that drains to the others |
 //! | [`ids`] | ids that say which node made them: executions, MCP sessions |
 //!
@@ -40,7 +41,10 @@
 //!   does not answer, they are refused ([`ClusterFault::Silent`]); once it has ended, each node answers as
 //!   for an id that it does not know: `execution_not_found`, 404. MCP clients then begin a new session.
 //! * Limits of tenants hold for all nodes together, with at most one more in use for each other node:
-//!   [`limits`]. What is stored is counted by the ledger, every two seconds.
+//!   [`limits`]. What is stored is counted by the ledger, every two seconds. Of bytes in an hour and dollars
+//!   in a day each node tells what it has counted, and refuses when that of all nodes has reached the limit:
+//!   at most what the others use before they are asked again comes on top. What a node told last counts until
+//!   its hour or its day is over, whatever becomes of the node: [`amounts`].
 //!
 //! # What all nodes must have in common
 //!
@@ -49,6 +53,7 @@
 //! with a key derived from `cluster.key`; links to ports and the sessions of MCP clients use derived keys
 //! too.
 
+pub mod amounts;
 pub mod concern;
 pub(crate) mod drain;
 pub mod hop;
@@ -282,6 +287,7 @@ impl Cluster {
             draining: self.is_draining(),
             ready: load.ready,
             limits: self.limits.told(),
+            amounts: self.limited.get().map(|limited| limited.amounts()).unwrap_or_default(),
         }
     }
 

@@ -20,6 +20,7 @@ use super::Cluster;
 use super::limits::RoundClock;
 use super::view::{Heard, NodeReport};
 use super::wire::nothing;
+use crate::store::utc_day;
 
 /// The path at which a node says how it is.
 pub(crate) const NODE: &str = "/paddock-cluster/node";
@@ -38,7 +39,7 @@ const AT_ONCE: usize = 32;
 /// is asked every second anyway.
 const SOON: Duration = Duration::from_millis(100);
 
-/// Bytes of an answer: some 150 for each tenant at work.
+/// Bytes of an answer: some 300 for each tenant at work.
 const REPORT: usize = 4 << 20;
 
 /// A node is lost when it has not answered for three rounds, whether it was asked or not: its address may be
@@ -136,7 +137,7 @@ impl Cluster {
         });
         let mut answers = std::pin::pin!(answers.buffer_unordered(AT_ONCE));
         while let Some((address, report, took)) = answers.next().await {
-            let report = match report {
+            let mut report = match report {
                 Ok(report) => report,
                 Err(error) => {
                     debug!(%address, error, "a peer does not answer");
@@ -145,7 +146,12 @@ impl Cluster {
                 }
             };
             let name = report.name.clone();
-            let heard = self.view_mut().heard(report, address, took, Instant::now());
+            let (instance, amounts) = (report.instance.clone(), std::mem::take(&mut report.amounts));
+            let now = Instant::now();
+            let heard = self.view_mut().heard(report, address, took, now);
+            if matches!(heard, Heard::New | Heard::Known) {
+                self.limits.amounts().hear((&name, &instance), &amounts, utc_day(), now);
+            }
             match heard {
                 Heard::New => info!(node = name, %address, "a node of the cluster answers"),
                 Heard::NameTaken => {

@@ -93,6 +93,7 @@ fn cluster(table: &Arc<Table>) -> Cluster {
             draining,
             ready: true,
             limits: limits::ToldLimits::new(),
+            amounts: amounts::ToldAmounts::new(),
         };
         view.heard(report, ([10, 0, 0, 1], port).into(), Duration::ZERO, Instant::now());
     }

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use super::amounts::ToldAmounts;
 use super::ids::NodeTag;
 use super::limits::ToldLimits;
 use super::placement::NodeLoad;
@@ -52,6 +53,9 @@ pub struct NodeReport {
     /// What it holds of limits of tenants. Nodes of earlier versions tell nothing.
     #[serde(default)]
     pub limits: ToldLimits,
+    /// What tenants have used at it of limits over an hour and a day. Nodes of earlier versions tell nothing.
+    #[serde(default)]
+    pub amounts: ToldAmounts,
 }
 
 /// A node that has answered.
@@ -237,9 +241,10 @@ mod tests {
 
     fn report(name: &str, instance: &str) -> NodeReport {
         let (name, instance) = (name.to_owned(), instance.to_owned());
-        let (version, limits) = (String::new(), ToldLimits::new());
+        let (version, limits, amounts) = (String::new(), ToldLimits::new(), ToldAmounts::new());
         let (draining, ready) = (false, true);
-        NodeReport { name, instance, version, sessions: 1, free: 9, owned: 1, draining, ready, limits }
+        let (sessions, free, owned) = (1, 9, 1);
+        NodeReport { name, instance, version, sessions, free, owned, draining, ready, limits, amounts }
     }
 
     fn at(port: u16) -> SocketAddr {

@@ -1,5 +1,6 @@
 //! What a call is granted: its request, and the policy that the configuration makes of it.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use super::request::NetworkRequest;
 use super::resolve::SystemDns;
 use super::service::model::Provider;
 use super::settings::EgressSettings;
+use crate::cluster::amounts::{AmountsElsewhere, ToldSpending};
 use crate::metrics::Metrics;
 
 /// What one run may reach. Clones share the policy.
@@ -74,6 +76,16 @@ impl Egress {
     /// Keeps what tenants spend on models in this file, and goes on with what it says.
     pub fn keep_spending(&self, file: PathBuf) {
         self.services.keep_spending(file);
+    }
+
+    /// From now on what tenants spend on models at other nodes counts against their limits of a day.
+    pub fn add_spending_elsewhere(&self, elsewhere: Arc<AmountsElsewhere>) {
+        self.services.models_shared().add_elsewhere(elsewhere);
+    }
+
+    /// What each tenant has spent on models today (UTC), at this node.
+    pub fn spent_today(&self) -> BTreeMap<String, ToldSpending> {
+        self.services.models_shared().spent_today()
     }
 
     /// Whether callers are asked for what is not allowed: `egress.ask`.

@@ -6,6 +6,8 @@
 use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime};
 
+const DAY_SECONDS: u64 = 24 * 60 * 60;
+
 /// The time of day as it was at the start, and what passed since: setting the machine's clock in between
 /// moves nothing, so that no jump of it deletes a session or an execution.
 #[derive(Debug, Clone, Copy)]
@@ -16,6 +18,11 @@ pub(crate) struct StoreClock {
 
 /// All parts of a process have the same clock, so that what one notes is not to come for another.
 static PROCESS: LazyLock<StoreClock> = LazyLock::new(|| StoreClock::at(SystemTime::now()));
+
+/// Today (UTC), in days since 1970.
+pub(crate) fn utc_day() -> u64 {
+    StoreClock::new().day()
+}
 
 impl StoreClock {
     /// The clock of this process. The first call sets it.
@@ -37,6 +44,12 @@ impl StoreClock {
     /// A clock that was wrong at the start, as one without a battery, thus counts as soon as it is right.
     pub(crate) fn for_expiry(&self) -> SystemTime {
         self.now().max(SystemTime::now())
+    }
+
+    /// The day (UTC), in days since 1970.
+    fn day(&self) -> u64 {
+        let since = self.now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        since.as_secs() / DAY_SECONDS
     }
 
     /// How long ago something happened, whose time is known in milliseconds since the epoch; zero if that is

@@ -115,7 +115,7 @@ pub use space::Space;
 
 pub use execution_files::ExecutionFiles;
 
-pub(crate) use clock::StoreClock;
+pub(crate) use clock::{StoreClock, utc_day};
 pub(crate) use format::{FORMAT, NAME as FORMAT_FILE};
 pub(crate) use restored::is_vacant;
 pub(crate) use snapshot::{Snapshot, scratch};

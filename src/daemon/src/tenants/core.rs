@@ -15,7 +15,7 @@ use std::time::Instant;
 use super::fair::TenantId;
 use super::limited::Limited;
 use super::token::TenantLimits;
-use super::window::{Hour, Rate};
+use super::window::{Hour, HourLeft, Rate};
 
 /// What a tenant does.
 #[derive(Debug, Clone, Copy)]
@@ -107,6 +107,11 @@ impl Core {
     pub(super) fn moved(&mut self, tenant: TenantId, now: Instant) -> u64 {
         let used = self.tenants.get_mut(&tenant);
         used.and_then(|used| used.moved.as_mut()).map_or(0, |hour| hour.used(now))
+    }
+
+    /// The same, and for how long they count still.
+    pub(super) fn hour(&mut self, tenant: TenantId, now: Instant) -> Option<HourLeft> {
+        self.tenants.get_mut(&tenant)?.moved.as_mut()?.left(now)
     }
 
     /// Forgets a tenant that has no token any more, once it uses nothing.

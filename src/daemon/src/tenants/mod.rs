@@ -238,9 +238,17 @@ impl Tenants {
     pub fn move_bytes(&self, name: &str, bytes: u64) -> Result<(), Limited> {
         let book = self.book();
         let Some(tenant) = book.tenant(name) else { return Ok(()) };
-        let (event, now) = (TenantEvent::Moves(bytes), Instant::now());
-        let moved = self.places.state().core.on(tenant.id, event, &tenant.terms.limits, now);
+        let (now, limits) = (Instant::now(), &tenant.terms.limits);
+        let moved = match self.parts.get() {
+            None => self.moves(tenant, bytes, limits, now),
+            Some(parts) => self.moves_here(parts, tenant, bytes, now),
+        };
         moved.inspect_err(|limited| self.metrics.tenant_limited(&self.label(name), limited.limit))
+    }
+
+    /// Admits bytes by these limits.
+    fn moves(&self, tenant: &Tenant, bytes: u64, limits: &TenantLimits, now: Instant) -> Result<(), Limited> {
+        self.places.state().core.on(tenant.id, TenantEvent::Moves(bytes), limits, now)
     }
 
     /// Counts a tool call of a tenant: how it came out, how long it took, and the limit that refused it.

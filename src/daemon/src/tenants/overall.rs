@@ -4,13 +4,14 @@
 //! It must never ask another node: it looks up the part that the last round has left this one.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::fair::TenantShare;
 use super::limited::Limited;
 use super::places::RunPlace;
 use super::token::TenantLimits;
 use super::{Tenant, Tenants};
+use crate::cluster::amounts::{ToldAmount, ToldAmounts, ToldBytes};
 use crate::cluster::limits::{LimitParts, LimitUse, SharedLimit};
 
 /// A call that has waited for this long has its node ask for more.
@@ -108,6 +109,42 @@ impl Tenants {
         })
     }
 
+    /// Admits bytes by what all nodes have moved.
+    pub(super) fn moves_here(
+        &self,
+        parts: &LimitParts,
+        tenant: &Tenant,
+        bytes: u64,
+        now: Instant,
+    ) -> Result<(), Limited> {
+        let Some(most) = tenant.terms.limits.egress_bytes_per_hour else {
+            return self.moves(tenant, bytes, &tenant.terms.limits, now);
+        };
+        let elsewhere = parts.amounts().moved(&tenant.name, now);
+        let left = Some(most.saturating_sub(elsewhere.bytes));
+        let limits = TenantLimits { egress_bytes_per_hour: left, ..TenantLimits::default() };
+        self.moves(tenant, bytes, &limits, now).map_err(|limited| {
+            let here = self.places.state().core.hour(tenant.id, now);
+            let frees_in = here.map(|hour| hour.frees_in).into_iter().chain(elsewhere.frees_in).min();
+            let used = here.map_or(0, |hour| hour.used).saturating_add(elsewhere.bytes);
+            Limited::amount(limited.limit, most, used, frees_in.or(limited.retry_after))
+        })
+    }
+
+    /// What each tenant that has a limit of it has moved here in the last hour.
+    pub(crate) fn moved_here(&self) -> ToldAmounts {
+        let (book, now) = (self.book(), Instant::now());
+        let mut state = self.places.state();
+        let limited = book.tenants().filter(|one| one.terms.limits.egress_bytes_per_hour.is_some());
+        let told = limited.filter_map(|tenant| {
+            let hour = state.core.hour(tenant.id, now)?;
+            let (frees_s, ends_s) = (seconds(hour.frees_in), seconds(hour.ends_in));
+            let moved = Some(ToldBytes { bytes: hour.used, frees_s, ends_s });
+            Some((tenant.name.to_string(), ToldAmount { moved, spent: None }))
+        });
+        told.collect()
+    }
+
     /// A limit that is reached here, as it is for all nodes.
     pub(crate) fn over_all_nodes(&self, name: &str, limited: Limited) -> Limited {
         let Some(parts) = self.parts.get() else { return limited };
@@ -152,6 +189,10 @@ impl Tenants {
     }
 }
 
+fn seconds(time: Duration) -> u64 {
+    time.as_secs() + u64::from(time.subsec_nanos() > 0)
+}
+
 fn count(part: u64) -> usize {
     usize::try_from(part).unwrap_or(usize::MAX)
 }
@@ -180,6 +221,7 @@ mod tests {
             runs: Some(4),
             sessions: Some(4),
             requests_per_second: Some(2.0),
+            egress_bytes_per_hour: Some(100),
             ..TenantLimits::default()
         };
         let (tenants, parts) =
@@ -214,6 +256,41 @@ mod tests {
         drop(first);
         drop(tenants.begin_run("ann", Duration::ZERO).await.unwrap());
         assert_eq!(tenants.share("ann").sessions, Some(1));
+    }
+
+    #[test]
+    fn bytes_are_refused_when_all_nodes_have_moved_as_many_as_the_limit() {
+        let (tenants, parts) = tenants();
+        let now = Instant::now();
+        let moved = |bytes| tenants.move_bytes("ann", bytes);
+        let hear = |instance, bytes, frees_s, ends_s| {
+            let moved = Some(ToldBytes { bytes, frees_s, ends_s });
+            let told = [("ann".to_owned(), ToldAmount { moved, spent: None })].into();
+            parts.amounts().hear(("b", instance), &told, 0, now);
+        };
+        assert_eq!(tenants.moved_here(), ToldAmounts::new());
+        assert_eq!(moved(30), Ok(()));
+        hear("1", 60, 120, 1800);
+        let over = moved(11).unwrap_err();
+        assert_eq!((over.limit, over.allowed, over.used), ("egress_bytes_per_hour", 100.0, 90.0));
+        let wait = over.retry_after.unwrap();
+        assert!(wait > Duration::from_secs(110) && wait <= Duration::from_secs(120), "{wait:?}");
+        assert_eq!(moved(10), Ok(()));
+        // Whatever the others have moved beyond it.
+        hear("1", u64::MAX, 3599, 3600);
+        let over = moved(1).unwrap_err();
+        assert_eq!((over.allowed, over.used >= 1e19), (100.0, true));
+        // This node tells its own, and only its own.
+        let told = tenants.moved_here()["ann"].moved.unwrap();
+        assert_eq!((told.bytes, told.ends_s), (40, 3600));
+        hear("1", 0, 0, 0);
+        assert_eq!((moved(60), moved(1).map_err(|over| over.used)), (Ok(()), Err(100.0)));
+        let nothing =
+            Tenants::open(vec![KnownToken::plain("ann", [1; 32])], None, Metrics::default()).unwrap();
+        nothing.divide(parts.clone());
+        hear("1", u64::MAX, 3600, 3600);
+        assert_eq!(nothing.move_bytes("ann", 1), Ok(()), "without the limit nobody is refused");
+        assert_eq!(nothing.moved_here(), ToldAmounts::new(), "nor told of");
     }
 
     #[test]

@@ -42,6 +42,16 @@ pub(super) struct Hour {
     latest: Option<(Instant, usize)>,
 }
 
+/// How much of an hour counts, and for how long still.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct HourLeft {
+    pub(super) used: u64,
+    /// After how long some of it is forgotten.
+    pub(super) frees_in: Duration,
+    /// After how long all of it is.
+    pub(super) ends_in: Duration,
+}
+
 impl Default for Hour {
     fn default() -> Self {
         Self { minutes: [0; MINUTES], sum: 0, latest: None }
@@ -89,11 +99,24 @@ impl Hour {
         Ok(())
     }
 
+    /// How much there was, after how long some of it is forgotten, and after how long all of it; `None` if
+    /// there was nothing.
+    pub(super) fn left(&mut self, now: Instant) -> Option<HourLeft> {
+        let at = self.pass(now);
+        let newest = (1..=MINUTES).rev().find(|step| self.minutes[(at + step) % MINUTES] > 0)?;
+        Some(HourLeft { used: self.sum, frees_in: self.next_free(at, now), ends_in: self.due(newest, now) })
+    }
+
     /// After how long the oldest minute with anything in it is forgotten.
     fn next_free(&self, at: usize, now: Instant) -> Duration {
         let oldest = (1..=MINUTES).find(|step| self.minutes[(at + step) % MINUTES] > 0).unwrap_or(1);
+        self.due(oldest, now)
+    }
+
+    /// After how long the minute is forgotten that is so many steps after the latest one in the ring.
+    fn due(&self, step: usize, now: Instant) -> Duration {
         let begun = self.latest.map_or(now, |(begun, _)| begun);
-        let due = begun + MINUTE * u32::try_from(oldest).unwrap_or(1);
+        let due = begun + MINUTE * u32::try_from(step).unwrap_or(1);
         due.saturating_duration_since(now)
     }
 }
@@ -132,7 +155,16 @@ mod tests {
             (hour.used(at(59)), hour.used(at(60)), hour.used(at(89)), hour.used(at(90))),
             (100, 40, 40, 0)
         );
+        assert_eq!(hour.left(at(90)), None);
         assert_eq!(hour.add(100, Some(100), at(1000)), Ok(()));
+        assert_eq!(hour.add(7, None, at(1030)), Ok(()));
+        let (frees_in, ends_in) = (Duration::from_secs(20 * 60), Duration::from_secs(50 * 60));
+        assert_eq!(hour.left(at(1040)), Some(HourLeft { used: 107, frees_in, ends_in }));
+        let (frees_in, ends_in) = (Duration::from_secs(1), Duration::from_secs(30 * 60 + 1));
+        let late = at(1060) - Duration::from_secs(1);
+        assert_eq!(hour.left(late), Some(HourLeft { used: 107, frees_in, ends_in }));
+        let ends_in = Duration::from_secs(30 * 60);
+        assert_eq!(hour.left(at(1060)), Some(HourLeft { used: 7, frees_in: ends_in, ends_in }));
         assert_eq!(hour.used(at(100_000)), 0);
         assert_eq!(hour.add(7, None, at(100_000)), Ok(()));
         assert_eq!(hour.used(at(100_000)), 7);

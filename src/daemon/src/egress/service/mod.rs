@@ -122,7 +122,7 @@ impl Services {
     }
 
     /// What all models share.
-    fn models_shared(&self) -> &Models {
+    pub(in crate::egress) fn models_shared(&self) -> &Models {
         &self.models
     }
 

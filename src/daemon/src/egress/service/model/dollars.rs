@@ -41,6 +41,16 @@ impl Dollars {
         Duration::from_nanos(self.0).as_secs_f64()
     }
 
+    /// An amount of so many billionths of a dollar.
+    pub(crate) fn of_nanodollars(nanodollars: u64) -> Self {
+        Self(nanodollars)
+    }
+
+    /// The same as a number of billionths of a dollar.
+    pub(crate) fn nanodollars(self) -> u64 {
+        self.0
+    }
+
     /// Both together.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {

@@ -21,6 +21,7 @@ mod route;
 mod scan;
 mod spending;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -44,6 +45,7 @@ use self::meter::{Meter, estimate};
 pub use self::route::Provider;
 use self::route::{Form, Route};
 use self::spending::Spending;
+use crate::cluster::amounts::{AmountsElsewhere, ToldSpending};
 use crate::metrics::{Metrics, ModelOutcome};
 use crate::tenants::TenantParts;
 
@@ -65,7 +67,7 @@ pub struct ModelSettings {
 
 /// What all models share.
 #[derive(Default)]
-pub(super) struct Models {
+pub(in crate::egress) struct Models {
     room: Room,
     spending: Arc<Spending>,
 }
@@ -74,6 +76,16 @@ impl Models {
     /// Keeps what tenants spend in this file.
     pub(super) fn keep_spending(&self, file: PathBuf) {
         self.spending.keep_in(file);
+    }
+
+    /// What tenants spend at other nodes counts too.
+    pub(in crate::egress) fn add_elsewhere(&self, elsewhere: Arc<AmountsElsewhere>) {
+        self.spending.add_elsewhere(elsewhere);
+    }
+
+    /// What each tenant has spent today, at this node.
+    pub(in crate::egress) fn spent_today(&self) -> BTreeMap<String, ToldSpending> {
+        self.spending.told()
     }
 
     /// What each tenant may have of the room for requests.
@@ -256,8 +268,11 @@ impl Model {
                 format!("the budget of this run for models, {budget}, is used up: it has spent {spent}");
             return Err(refusal(StatusCode::PAYMENT_REQUIRED, "budget_used_up", message));
         }
-        let spent = spending.on_all_models(asking.tenant);
-        if let Some(budget) = asking.tenant_budget.filter(|budget| spent >= *budget) {
+        let used_up = asking.tenant_budget.and_then(|budget| {
+            let spent = spending.on_all_models(asking.tenant);
+            (spent >= budget).then_some((budget, spent))
+        });
+        if let Some((budget, spent)) = used_up {
             let message = format!(
                 "the budget of this caller for all models, {budget} a day (limits.model_usd_per_day), is \
                  used up: {spent} were spent today (UTC)"

@@ -10,17 +10,15 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::UNIX_EPOCH;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use super::dollars::Dollars;
-use crate::store::StoreClock;
-
-const DAY_SECONDS: u64 = 24 * 60 * 60;
+use crate::cluster::amounts::{AmountsElsewhere, ToldSpending};
+use crate::store::utc_day;
 
 /// What one tenant has spent on one model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,6 +71,8 @@ pub(super) struct Spending {
     today: Mutex<Day>,
     /// Where it is kept, once that is known.
     file: Mutex<Option<PathBuf>>,
+    /// What tenants have spent at other nodes; not set on a single machine.
+    elsewhere: OnceLock<Arc<AmountsElsewhere>>,
 }
 
 impl Spending {
@@ -93,21 +93,43 @@ impl Spending {
     /// What a tenant has spent on a model today.
     pub(super) fn spent(&self, model: &str, tenant: &str) -> Spent {
         let mut day = self.lock();
-        day.turn(today());
+        day.turn(utc_day());
         day.spent(model, tenant)
     }
 
-    /// What a tenant has spent on all models today.
+    /// From now on what tenants have spent at other nodes counts against their budgets for all models.
+    pub(super) fn add_elsewhere(&self, elsewhere: Arc<AmountsElsewhere>) {
+        let _ = self.elsewhere.set(elsewhere);
+    }
+
+    /// What a tenant has spent on all models today, at all nodes.
     pub(super) fn on_all_models(&self, tenant: &str) -> Dollars {
+        let today = utc_day();
+        let here = {
+            let mut day = self.lock();
+            day.turn(today);
+            day.on_all_models(tenant)
+        };
+        let elsewhere = self.elsewhere.get().map_or(0, |elsewhere| elsewhere.spent(tenant, today));
+        here.plus(Dollars::of_nanodollars(elsewhere))
+    }
+
+    /// What each tenant has spent on all models today, at this node.
+    pub(super) fn told(&self) -> BTreeMap<String, ToldSpending> {
         let mut day = self.lock();
-        day.turn(today());
-        day.on_all_models(tenant)
+        day.turn(utc_day());
+        let tenants = day.spent.values().flat_map(|tenants| tenants.keys());
+        let told = |tenant: &String| {
+            let nanodollars = day.on_all_models(tenant).nanodollars();
+            (tenant.clone(), ToldSpending { day: day.day, nanodollars })
+        };
+        tenants.map(told).collect()
     }
 
     /// A part of what a tenant has spent has changed.
     pub(super) fn replace(&self, model: &str, tenant: &str, old: Spent, new: Spent) {
         let mut day = self.lock();
-        day.turn(today());
+        day.turn(utc_day());
         day.replace(model, tenant, old, new);
     }
 
@@ -125,13 +147,12 @@ impl Spending {
     }
 }
 
-fn today() -> u64 {
-    StoreClock::new().now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / DAY_SECONDS)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
+    use crate::cluster::amounts::ToldAmount;
 
     const NOTHING: Spent = Spent { usd: Dollars::ZERO, tokens: 0 };
 
@@ -157,6 +178,26 @@ mod tests {
         assert_eq!((day.spent("a", "ann"), day.spent.len()), (NOTHING, 0));
         day.replace("a", "ann", spent(2.0, 20), spent(2.25, 25));
         assert_eq!(day.spent("a", "ann"), spent(2.25, 25), "a request that was under way at midnight");
+    }
+
+    #[test]
+    fn a_tenant_has_spent_what_all_nodes_have_and_is_told_of_by_each_for_itself() {
+        let (spending, elsewhere) = (Spending::default(), Arc::<AmountsElsewhere>::default());
+        spending.replace("a", "ann", NOTHING, spent(1.0, 10));
+        spending.replace("b", "ann", NOTHING, spent(0.5, 5));
+        assert_eq!(spending.on_all_models("ann"), Dollars::of(1.5).unwrap());
+        spending.add_elsewhere(elsewhere.clone());
+        let told = ToldSpending { day: utc_day(), nanodollars: 250_000_000 };
+        let amount = ToldAmount { spent: Some(told), moved: None };
+        let of_b = ["ann", "bob"].map(|tenant| (tenant.to_owned(), amount)).into();
+        elsewhere.hear(("b", "1"), &of_b, told.day, Instant::now());
+        let all = [("ann", 1.75), ("bob", 0.25), ("eve", 0.0)];
+        for (tenant, dollars) in all {
+            assert_eq!(spending.on_all_models(tenant), Dollars::of(dollars).unwrap(), "{tenant}");
+        }
+        assert_eq!(spending.spent("a", "ann"), spent(1.0, 10), "one model is counted by each node");
+        let own = ToldSpending { nanodollars: 1_500_000_000, ..told };
+        assert_eq!(spending.told(), [("ann".to_owned(), own)].into());
     }
 
     #[test]
