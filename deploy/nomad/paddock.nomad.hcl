@@ -3,15 +3,16 @@
 #   nomad var put nomad/jobs/paddock token=$(openssl rand -hex 32) cluster_key=$(openssl rand -hex 32) \
 #       file_secret=$(openssl rand -hex 32) database=postgres://paddock:…@db:5432/paddock \
 #       aws_access_key_id=… aws_secret_access_key=…
-#   nomad job run -var objects=s3://bucket/prefix -var public_url=https://paddock.example deploy/nomad/paddock.nomad.hcl
+#   nomad job run -var image=registry.example/paddock:0.1.0 -var objects=s3://bucket/prefix \
+#       -var public_url=https://paddock.example deploy/nomad/paddock.nomad.hcl
 #
-# The clients need the Docker driver with `volumes { enabled = true }`, and the folder of `store`, which belongs to user
-# 65532. The store of a node is a cache: nothing is lost with it. Nodes find each other by Consul's DNS; without Consul,
+# The clients need the Docker driver with `volumes { enabled = true }`, `max_kill_timeout = "90s"`, and the folder of
+# `store`, which belongs to user 65532. The store of a node is a cache: nothing is lost with it. Nodes find each other by Consul's DNS; without Consul,
 # give `peers` a name that leads to all clients, and `provider = "nomad"` to both services.
 
 variable "image" {
-  type    = string
-  default = "paddock:latest"
+  type        = string
+  description = "With a tag that is not latest: that one is always pulled, also where the machine has it."
 }
 
 variable "datacenters" {
@@ -68,9 +69,6 @@ job "paddock" {
       }
       port "peers" {
         static = 7946
-      }
-      port "metrics" {
-        static = 9100
       }
     }
 
@@ -132,9 +130,6 @@ job "paddock" {
           [http]
           addr = "0.0.0.0:8080"
 
-          [metrics]
-          addr = "0.0.0.0:9100"
-
           [auth]
           token = "env:PADDOCK_TOKEN"
 
@@ -159,12 +154,12 @@ job "paddock" {
         perms       = "400"
         data        = <<-ENV
           {{ with nomadVar "nomad/jobs/paddock" }}
-          PADDOCK_TOKEN={{ .token }}
-          PADDOCK_FILE_SECRET={{ .file_secret }}
-          PADDOCK_DATABASE={{ .database }}
-          PADDOCK_CLUSTER_KEY={{ .cluster_key }}
-          AWS_ACCESS_KEY_ID={{ .aws_access_key_id }}
-          AWS_SECRET_ACCESS_KEY={{ .aws_secret_access_key }}
+          PADDOCK_TOKEN={{ .token | toJSON }}
+          PADDOCK_FILE_SECRET={{ .file_secret | toJSON }}
+          PADDOCK_DATABASE={{ .database | toJSON }}
+          PADDOCK_CLUSTER_KEY={{ .cluster_key | toJSON }}
+          AWS_ACCESS_KEY_ID={{ .aws_access_key_id | toJSON }}
+          AWS_SECRET_ACCESS_KEY={{ .aws_secret_access_key | toJSON }}
           {{ end }}
         ENV
       }

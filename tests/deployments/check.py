@@ -98,8 +98,7 @@ def nomad():
     config, secrets = templates["local/paddock.toml"], templates["secrets/paddock.env"]
     config = "\n".join(line.strip() for line in config.splitlines() if "TOML" not in line)
     config = tomllib.loads(re.sub(r'\{\{.*?\}\}|\$\{.*?\}', "filled-in", config))
-    for port, address in [("http", config["http"]["addr"]), ("peers", config["cluster"]["addr"]),
-                          ("metrics", config["metrics"]["addr"])]:
+    for port, address in [("http", config["http"]["addr"]), ("peers", config["cluster"]["addr"])]:
         assert address.endswith(f":{ports[port]}"), (port, address)
     wanted = {config["auth"]["token"], config["files"]["secret"], config["store"]["url"], config["cluster"]["key"]}
     given = {f"env:{name}" for name in re.findall(r"^\s*(PADDOCK_\w+)=", secrets, re.MULTILINE)}
@@ -108,7 +107,8 @@ def nomad():
     peers = {service["name"].strip('"') for service in group["service"]}
     assert default == f"paddock-peers.service.consul:{ports['peers']}" and "paddock-peers" in peers, default
     if shutil.which("nomad"):
-        output("nomad", "job", "validate", "-var", "objects=s3://b/p", "-var", "public_url=https://p", str(path))
+        given = ["image=paddock:1", "objects=s3://b/p", "public_url=https://p"]
+        output("nomad", "job", "validate", *[word for one in given for word in ("-var", one)], str(path))
         return "nomad"
     return "its syntax alone (no nomad here)"
 

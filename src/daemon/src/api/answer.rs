@@ -80,6 +80,16 @@ impl RequestAccess {
     }
 }
 
+/// The polls of its connection are those of a tenant until this request is answered: the next one may be
+/// another's.
+struct PacedRequest(Arc<ConnectionPermit>);
+
+impl Drop for PacedRequest {
+    fn drop(&mut self) {
+        self.0.pace(None);
+    }
+}
+
 impl Server {
     /// Answers a request of a connection that has this permit.
     pub(super) async fn answer(
@@ -122,20 +132,22 @@ impl Server {
             let place = self.begin((route, way), &admitted, permit, is_passed_on)?;
             Ok((admitted, place))
         });
+        if begun.as_ref().is_err_and(|refused| refused.status() == StatusCode::UNAUTHORIZED)
+            && self.tools.services.tenants.book().has_neighbours()
+        {
+            permit.pace(Some(STRANGERS));
+        }
         let audited = begun.as_ref().ok().and_then(|(access, _)| self.audited(route, way, access));
         let request = with_audit(request, audited.as_ref());
+        let pace = PacedRequest(permit.clone());
+        if permit.paced().is_some() {
+            tokio::task::yield_now().await; // to be polled again when its tenant may
+        }
         let (mut answer, place) = match begun {
             Ok((admitted, place)) => {
                 (self.answer_admitted(route, request, admitted).instrument(span).await, place)
             }
-            Err(refused) => {
-                if refused.status() == StatusCode::UNAUTHORIZED
-                    && self.tools.services.tenants.book().has_neighbours()
-                {
-                    permit.pace(Some(STRANGERS));
-                }
-                (span.in_scope(|| self.refuse(route, &request, way, *refused)), None)
-            }
+            Err(refused) => (span.in_scope(|| self.refuse(route, &request, way, *refused)), None),
         };
         drop(in_flight);
         if matches!(route, Route::Ports(_)) {
@@ -149,7 +161,7 @@ impl Server {
             entry.answered(answer.status().as_u16());
         }
         answer.map(|body| {
-            let held = (in_progress, place, audited);
+            let held = (in_progress, place, audited, pace);
             CountedBody::new(body, metrics.sent(route.as_str()), held).and(sent).boxed_unsync()
         })
     }

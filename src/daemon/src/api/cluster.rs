@@ -131,12 +131,9 @@ impl Server {
         // A peer keeps its connections; the kernel says when it is gone.
         http.header_read_timeout(None::<Duration>);
         let mut connection = std::pin::pin!(http.serve_connection(stream, service).with_upgrades());
-        let mut polls = self.pacer.connection();
         let ended = async {
-            let paced =
-                std::future::poll_fn(|context| polls.poll(seat.paced(), context, connection.as_mut()));
             tokio::select! {
-                _ = paced => return,
+                _ = connection.as_mut() => return,
                 () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
             }
             let _ = connection.await;

@@ -25,6 +25,7 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -173,8 +174,9 @@ pub(super) struct ConnectionPermit {
     pub(super) cut: CancellationToken,
     /// Set by the connection's stream while the other end does not read.
     pub(super) stall: Stall,
-    /// Whose polls its own are, where there are several tenants.
+    /// Whose polls its own are, where there are several tenants; and whether there is such a tenant.
     paced: Mutex<Option<TenantShare>>,
+    is_paced: AtomicBool,
 }
 
 /// Marks the connection as busy, until it is dropped.
@@ -234,7 +236,14 @@ impl ConnectionPermits {
             cut: cut.clone(),
         };
         open.connections.insert(id, one);
-        Some(ConnectionPermit { permits: self.clone(), id, cut, stall, paced: Mutex::default() })
+        Some(ConnectionPermit {
+            permits: self.clone(),
+            id,
+            cut,
+            stall,
+            paced: Mutex::default(),
+            is_paced: AtomicBool::new(false),
+        })
     }
 
     /// Cuts every connection whose token or link is not good any more, whatever it is doing.
@@ -290,11 +299,18 @@ impl ConnectionPermit {
 
     /// From now on the polls of this connection are those of this tenant; `None`: they are not paced.
     pub(super) fn pace(&self, tenant: Option<TenantShare>) {
+        if tenant.is_none() && !self.is_paced.load(Ordering::Acquire) {
+            return;
+        }
         *self.paced.lock().unwrap_or_else(PoisonError::into_inner) = tenant;
+        self.is_paced.store(tenant.is_some(), Ordering::Release);
     }
 
     /// See [`Self::pace`].
     pub(super) fn paced(&self) -> Option<TenantShare> {
+        if !self.is_paced.load(Ordering::Acquire) {
+            return None;
+        }
         *self.paced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

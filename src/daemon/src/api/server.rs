@@ -392,12 +392,14 @@ impl Server {
         let connection = connection.with_upgrades();
         let mut connection = std::pin::pin!(connection);
         let mut polls = self.pacer.connection();
-        let paced = std::future::poll_fn(|context| polls.poll(seat.paced(), context, connection.as_mut()));
+        let of = || seat.paced();
+        let paced = std::future::poll_fn(|context| polls.poll(&of, context, connection.as_mut()));
         let ended = tokio::select! {
             ended = paced => ended,
             () = abort.cancelled() => return,
             () = cut.cancelled() => return,
             () = stop.cancelled() => {
+                drop(polls);
                 connection.as_mut().graceful_shutdown();
                 tokio::select! {
                     ended = connection.as_mut() => ended,

@@ -53,8 +53,8 @@ pub(super) async fn replaced(ledger: Option<&Ledger>) -> AppError {
         let mut standing = ledger.standing();
         if standing.wait_for(|now| *now == Standing::Replaced).await.is_ok() {
             return AppError::Cluster(format!(
-                "another daemon has joined as node {:?}, and this one may not answer for its sessions any \
-                 more: each node needs its own cluster.name",
+                "another daemon has joined as node {:?}, or the row of this one is gone: it may not answer \
+                 for its sessions any more; each node needs its own cluster.name",
                 ledger.node().name
             ));
         }

@@ -181,13 +181,13 @@ impl Cluster {
 
     /// Finds out which of the nodes that do not answer have ended: what was passed on to those is given up.
     pub(super) async fn judge(&self) {
-        let mut ended = BTreeSet::new();
+        let (mut ended, mut new) = (BTreeSet::new(), Vec::new());
         for node in self.nodes().into_iter().filter(|node| !node.answers).map(|node| node.report.name) {
             let is_known = self.ended.borrow().contains(&node);
             if is_known {
                 ended.insert(node);
             } else if let Ok(Ok(true)) = tokio::time::timeout(ANSWER, self.owners.has_ended(&node)).await {
-                info!(node, "a node of the cluster has ended: its sessions are free");
+                new.push(node.clone());
                 ended.insert(node);
             }
         }
@@ -196,6 +196,9 @@ impl Cluster {
             *known = ended;
             is_new
         });
+        for node in new {
+            info!(node, "a node of the cluster has ended: its sessions are free");
+        }
     }
 
     /// Brings the gauges up to date.

@@ -10,6 +10,7 @@
 //!
 //! * Where calls of several tenants wait, [`fair`] says who is next. Sessions, executions and containers are
 //!   counted where their queues are; [`turns`] has places for whatever has no queue of its own.
+//! * Where the daemon's own threads work for several tenants, `pace` says whose connections go on.
 //! * Where programs of several tenants compute, [`weigh`](weigh::weigh) says how much each container weighs.
 //! * The store counts the bytes and files of each owner, egress what a model costs; both ask here for the
 //!   limit.

@@ -4,16 +4,18 @@
 //! A flood of calls that cost little fills the queue of the threads, and each step of somebody else's call
 //! waits behind all of it. So the polls of a tenant's connections are charged to an account, which fills at
 //! a part of what the threads can do: [`PART`] of all processors, divided by weight between the tenants that
-//! use much. Who has used it up is parked, and its connections go on one at a time, in the order in which
-//! they were parked.
+//! use much. Who has used it up is parked, and its connections go on in the order in which they were
+//! parked: no more of them at one time than there are processors for all that are held back.
 //!
 //! ```text
 //!  ask ─┬─ nobody else is at work, or the account is not empty, and nobody is parked ─► polled ─► spent
-//!       └─ parked ── the account fills: granted, one at a time ─► woken ─► asks again ─► polled ─► spent
+//!       └─ parked ── the account fills: granted, a few at a time ─► woken ─► asks again ─► polled ─► spent
 //! ```
 //!
-//! What a quiet tenant uses is never enough to empty its account. It must never hold up a tenant that is
-//! alone, nor an operator.
+//! A tenant is at work for a second after each poll, also of a stream that only listens. What a quiet tenant
+//! uses is not enough to empty its account. A poll is charged by the time that it took, in which the thread
+//! may have waited for a processor: so the charge has a bound. It must never hold up a tenant that is alone,
+//! nor an operator.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -28,6 +30,9 @@ const AT_WORK: Duration = Duration::from_secs(1);
 
 /// What an account holds at most.
 const FULL: Duration = Duration::from_millis(10);
+
+/// A poll is charged this at most.
+const LONGEST: Duration = FULL;
 
 /// What a tenant uses is counted over this time.
 const WINDOW: Duration = Duration::from_millis(100);
@@ -65,8 +70,8 @@ struct Account {
     filled: Instant,
     polled: Instant,
     parked: VecDeque<PacedId>,
-    /// Was parked and may go on: it is asked for at any moment.
-    granted: Option<PacedId>,
+    /// Were parked and may go on: they ask at any moment.
+    granted: Vec<PacedId>,
     /// Seconds of a processor, in the window before this one and in this one.
     used: [f64; 2],
     /// When this window began.
@@ -92,13 +97,12 @@ impl Account {
         self.left -= seconds;
     }
 
-    /// The next that is parked may go on, if the account is not empty and nobody else of it was told so.
-    fn grant(&mut self) -> Option<PacedId> {
-        if self.left <= 0.0 || self.granted.is_some() {
-            return None;
-        }
-        self.granted = self.parked.pop_front();
-        self.granted
+    /// The next that are parked may go on, if the account is not empty, so many at one time.
+    fn grant(&mut self, most: usize) -> Vec<PacedId> {
+        let places = if self.left > 0.0 { most.saturating_sub(self.granted.len()) } else { 0 };
+        let next: Vec<PacedId> = self.parked.drain(..places.min(self.parked.len())).collect();
+        self.granted.extend(&next);
+        next
     }
 }
 
@@ -114,25 +118,14 @@ impl PaceCore {
     pub(crate) fn ask(&mut self, share: TenantShare, id: PacedId, now: Instant) -> bool {
         let is_paced = !share.is_operator && self.has_other(share.id, now);
         self.refill(share.id, now);
-        let account = self.accounts.entry(share.id).or_insert_with(|| Account {
-            share,
-            left: FULL.as_secs_f64(),
-            filled: now,
-            polled: now,
-            parked: VecDeque::new(),
-            granted: None,
-            used: [0.0; 2],
-            window: now,
-        });
+        let account = self.account(share, now);
         (account.share, account.polled) = (share, now);
         if !is_paced {
             account.left = FULL.as_secs_f64();
         }
-        let was_granted = account.granted == Some(id);
-        if was_granted {
-            account.granted = None;
-        }
-        let is_next = account.left > 0.0 && account.parked.is_empty() && account.granted.is_none();
+        let was_granted = account.granted.contains(&id);
+        account.granted.retain(|granted| *granted != id);
+        let is_next = account.left > 0.0 && account.parked.is_empty() && account.granted.is_empty();
         if !is_paced || was_granted || is_next {
             account.parked.retain(|parked| *parked != id);
             return true;
@@ -143,22 +136,41 @@ impl PaceCore {
         false
     }
 
-    /// A poll took so long. Returns the connection that goes on now.
-    pub(crate) fn spent(&mut self, tenant: TenantId, took: Duration, now: Instant) -> Option<PacedId> {
-        self.refill(tenant, now);
-        let account = self.accounts.get_mut(&tenant)?;
-        account.spend(took.as_secs_f64(), now);
-        account.grant()
+    /// A poll took so long. Returns the connections that go on now.
+    pub(crate) fn spent(&mut self, share: TenantShare, took: Duration, now: Instant) -> Vec<PacedId> {
+        let most = self.at_one_time();
+        self.refill(share.id, now);
+        let account = self.account(share, now);
+        account.spend(took.min(LONGEST).as_secs_f64(), now);
+        account.grant(most)
+    }
+
+    /// Connections of one tenant that go on at one time: one for each processor, whole or in part.
+    fn at_one_time(&self) -> usize {
+        (1_u32..).take_while(|most| f64::from(*most) < self.rate).count() + 1
+    }
+
+    fn account(&mut self, share: TenantShare, now: Instant) -> &mut Account {
+        self.accounts.entry(share.id).or_insert_with(|| Account {
+            share,
+            left: FULL.as_secs_f64(),
+            filled: now,
+            polled: now,
+            parked: VecDeque::new(),
+            granted: Vec::new(),
+            used: [0.0; 2],
+            window: now,
+        })
     }
 
     /// Time has passed. Returns the connections that go on now.
     pub(crate) fn fill(&mut self, now: Instant) -> Vec<PacedId> {
         self.accounts.retain(|_, account| {
             let is_at_work = now.saturating_duration_since(account.polled) < AT_WORK;
-            is_at_work || !account.parked.is_empty() || account.granted.is_some()
+            is_at_work || !account.parked.is_empty() || !account.granted.is_empty()
         });
         let tenants: Vec<TenantId> = self.accounts.keys().copied().collect();
-        let mut next = Vec::new();
+        let (mut next, most) = (Vec::new(), self.at_one_time());
         for tenant in tenants {
             let is_alone = !self.has_other(tenant, now);
             self.refill(tenant, now);
@@ -166,7 +178,7 @@ impl PaceCore {
             if is_alone {
                 next.extend(account.parked.drain(..));
             }
-            next.extend(account.grant());
+            next.extend(account.grant(most));
         }
         next
     }
@@ -175,13 +187,13 @@ impl PaceCore {
     pub(crate) fn gone(&mut self, id: PacedId) {
         for account in self.accounts.values_mut() {
             account.parked.retain(|parked| *parked != id);
-            account.granted = account.granted.filter(|granted| *granted != id);
+            account.granted.retain(|granted| *granted != id);
         }
     }
 
     /// Whether anybody is parked, or was told to go on: [`Self::fill`] is due within a moment then.
     pub(crate) fn holds_back(&self) -> bool {
-        self.accounts.values().any(|account| !account.parked.is_empty() || account.granted.is_some())
+        self.accounts.values().any(|account| !account.parked.is_empty() || !account.granted.is_empty())
     }
 
     /// Whether another tenant is at work.
@@ -194,7 +206,10 @@ impl PaceCore {
 
     fn refill(&mut self, tenant: TenantId, now: Instant) {
         let much = self.rate * WINDOW.as_secs_f64() * MUCH;
-        let others = self.accounts.iter().filter(|(id, other)| **id != tenant && other.use_at(now) > much);
+        let others = self
+            .accounts
+            .iter()
+            .filter(|(id, other)| **id != tenant && **id != STRANGERS.id && other.use_at(now) > much);
         let others: u32 = others.map(|(_, other)| other.share.weight.max(1)).sum();
         let Some(account) = self.accounts.get_mut(&tenant) else { return };
         let weight = f64::from(account.share.weight.max(1));
@@ -230,7 +245,7 @@ mod tests {
             let at = (now - begun).as_millis();
             if quiet && at.is_multiple_of(10) {
                 assert!(core.ask(tenant(0, 1), PacedId(9999), now), "it is never held back");
-                core.spent(TenantId(0), poll, now);
+                core.spent(tenant(0, 1), poll, now);
             }
             ready.extend(core.fill(now).into_iter().map(find));
             // A processor has a millisecond until then.
@@ -241,13 +256,32 @@ mod tests {
                 if core.ask(floods[of], id, now) {
                     polls[of] += 1;
                     now += poll;
-                    ready.extend(core.spent(floods[of].id, poll, now).map(find));
+                    ready.extend(core.spent(floods[of], poll, now).into_iter().map(find));
                     ready.push_back((of, id));
                 }
             }
             now = until;
         }
         polls
+    }
+
+    /// Uses up what the account of a tenant holds.
+    fn empty(core: &mut PaceCore, of: TenantShare, now: Instant) {
+        assert!(core.spent(of, LONGEST * 3, now).is_empty());
+    }
+
+    #[test]
+    fn many_processors_go_on_with_several_connections_of_a_tenant() {
+        let (mut core, flood) = (PaceCore::new(16), tenant(1, 1));
+        let now = Instant::now();
+        core.ask(tenant(0, 1), PacedId(99), now);
+        core.ask(flood, PacedId(0), now);
+        empty(&mut core, flood, now);
+        for id in 1..20 {
+            assert!(!core.ask(flood, PacedId(id), now));
+        }
+        assert_eq!(core.fill(now + MS).len(), 8, "half of the processors");
+        assert_eq!(core.fill(now + MS * 2), [], "until they have gone on");
     }
 
     #[test]
@@ -277,7 +311,7 @@ mod tests {
         assert!(core.ask(STRANGERS, PacedId(1), now));
         for n in 0..100 {
             assert!(core.ask(tenant(1, 1), PacedId(2), now + MS * n));
-            assert_eq!(core.spent(TenantId(1), MS, now + MS * n), None);
+            assert!(core.spent(tenant(1, 1), MS, now + MS * n).is_empty());
         }
     }
 
@@ -287,7 +321,7 @@ mod tests {
         let now = Instant::now();
         assert!(core.ask(tenant(0, 1), PacedId(9), now));
         assert!(core.ask(flood, PacedId(1), now));
-        assert_eq!(core.spent(flood.id, FULL, now), None);
+        empty(&mut core, flood, now);
         for id in [2, 3, 4, 2] {
             assert!(!core.ask(flood, PacedId(id), now));
         }
@@ -298,7 +332,7 @@ mod tests {
         assert!(core.fill(later).is_empty(), "one at a time");
         assert!(!core.ask(flood, PacedId(5), later), "behind the others");
         assert!(core.ask(flood, PacedId(2), later));
-        assert_eq!(core.spent(flood.id, MS / 10, later), Some(PacedId(4)));
+        assert_eq!(core.spent(flood, MS / 10, later), [PacedId(4)]);
         core.gone(PacedId(4));
         assert_eq!(core.fill(later + MS), [PacedId(5)], "it waits for nobody who is gone");
     }
@@ -309,7 +343,7 @@ mod tests {
         let now = Instant::now();
         core.ask(tenant(0, 1), PacedId(9), now);
         core.ask(flood, PacedId(1), now);
-        core.spent(flood.id, FULL * 2, now);
+        empty(&mut core, flood, now);
         assert!(!core.ask(flood, PacedId(1), now) && !core.ask(flood, PacedId(2), now));
         assert_eq!(core.fill(now + AT_WORK), [PacedId(1), PacedId(2)]);
         assert!(core.ask(flood, PacedId(1), now + AT_WORK) && core.ask(flood, PacedId(2), now + AT_WORK));

@@ -73,6 +73,7 @@ async fn run(
 ) -> Result<Outcome, Failure> {
     let begun = Instant::now();
     let services = &tools.services;
+    services.sessions.admits(owner, &checked.session)?;
     let code = services.sessions.turn_for(&checked.run.language, false, checked.run.network.is_some());
     let is_alone = matches!(code, TurnKind::Alone { .. });
     let turn = if checked.waits {
