@@ -204,7 +204,7 @@ async fn everything_holds_under_all_faults() {
             back = Some(well.elapsed());
         }
         verify(&life.d, &mut crew.clients, "sh").await;
-        crew.verify(&life.d).await;
+        crew.verify(&life.d, fault.stops_daemon()).await;
         expect_tidy(&life.d, &life.view, 1, Instant::now()).await;
         let back = back.unwrap_or_default();
         figures.note(&fault, back, well.elapsed());

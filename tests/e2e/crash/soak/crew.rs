@@ -53,12 +53,13 @@ impl Crew {
         join!(clients, counters, self.commands.work(d, enough), self.trouble.work(d, enough));
     }
 
-    /// Compares what counters and commands know with what there is.
-    pub(super) async fn verify(&mut self, d: &Daemon) {
+    /// Compares what counters and commands know with what there is. A daemon that was told to stop ended the
+    /// commands that still ran.
+    pub(super) async fn verify(&mut self, d: &Daemon, was_stopped: bool) {
         for counter in &mut self.counters {
             counter.verify(d).await;
         }
-        self.commands.verify(d).await;
+        self.commands.verify(d, was_stopped).await;
     }
 
     /// How many runs have ended, and how many more may have begun.

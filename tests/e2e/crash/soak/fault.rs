@@ -87,6 +87,11 @@ impl Fault {
         }
     }
 
+    /// Whether it is told to stop, and ends what runs.
+    pub(super) fn stops_daemon(&self) -> bool {
+        matches!(self, Fault::DaemonStoppedInBurst)
+    }
+
     /// Whether the daemon's life ends with it.
     pub(super) fn ends_daemon(&self) -> bool {
         matches!(self, Fault::DaemonKilled | Fault::DaemonStoppedInBurst)
@@ -149,7 +154,7 @@ impl Fault {
 
     /// Waits for the end of the daemon.
     pub(super) async fn end(&self, d: Daemon, stage: &Stage) {
-        if matches!(self, Fault::DaemonStoppedInBurst) {
+        if self.stops_daemon() {
             drop(d.stop_on(&stage.host).await);
         } else {
             drop(d.crash().await);

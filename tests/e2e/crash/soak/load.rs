@@ -209,7 +209,7 @@ impl Commands {
     }
 
     /// Waits for the end of all of them, and compares their output.
-    pub(super) async fn verify(&mut self, d: &Daemon) {
+    pub(super) async fn verify(&mut self, d: &Daemon, was_stopped: bool) {
         for one in self.begun.drain(..) {
             let ended = async {
                 loop {
@@ -229,7 +229,7 @@ impl Commands {
                     assert_eq!(String::from_utf8_lossy(&out), expected, "the output of {}", one.id);
                     self.completed += 1;
                 }
-                "cancelled" if one.cancelled => self.cancelled += 1,
+                "cancelled" if one.cancelled || was_stopped => self.cancelled += 1,
                 "lost" => self.lost += 1,
                 // It was ended, since nobody could have read what it wrote.
                 "failed" if is_unkept(&ran) => self.unkept += 1,
