@@ -184,8 +184,8 @@ impl Commands {
             );
             let call = session.tool("execute_code_async").with("command", command);
             let Some(ran) = self.caller.answered(call.try_answer().await) else { return };
-            // One that was lost with its container before the answer, or that a full disk has ended, has an
-            // id like others.
+            // Its container may be lost before the answer, or a full disk may end it: it has an id all the
+            // same.
             let is_begun = !ran.is_error || status(&ran) == "lost" || is_unkept(&ran);
             let Some(id) = ran.document["execution_id"].as_str().filter(|_| is_begun) else {
                 self.caller.expect_passing(&ran);

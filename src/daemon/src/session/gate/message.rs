@@ -90,17 +90,12 @@ impl TurnKind {
         }
     }
 
-    /// Whether the call is a new program, which needs a container.
-    pub(super) fn is_new_program(&self) -> bool {
+    /// Whether closing the session ends the wait of such a call.
+    pub(super) fn is_ended_by_close(&self) -> bool {
         match self {
             Self::Code(_) | Self::Command(_) | Self::Alone { .. } => true,
             Self::Whole | Self::Resumed { .. } => false,
         }
-    }
-
-    /// Whether closing the session ends the wait of such a call.
-    pub(super) fn is_ended_by_close(&self) -> bool {
-        self.is_new_program()
     }
 }
 

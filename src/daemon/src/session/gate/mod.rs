@@ -111,9 +111,6 @@ impl Gate {
         kind: TurnKind,
         waits: bool,
     ) -> Result<Turn, SessionError> {
-        if kind.is_new_program() {
-            self.admits(key)?;
-        }
         let event = |key, call| Event::Enter { key, call, kind, waits };
         let answer = self.driver.ask(key, event).await;
         let GateAnswer::Turn { turn, note } = answer else { return Err(self.denied(answer)) };
