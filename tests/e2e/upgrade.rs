@@ -23,7 +23,8 @@ fn fixture(name: &str) -> String {
     format!("{}/../../tests/e2e/upgrade/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A copy of the store of a format, and what is in it.
+/// A copy of the store of a format, and what is in it. Its owner is one of its own, as if the copy were
+/// restored: the daemons of two copies would remove each other's containers.
 pub(crate) fn store_of(format: u32) -> (Store, Value) {
     let store = Store::new();
     let done = Command::new("tar")
@@ -31,6 +32,8 @@ pub(crate) fn store_of(format: u32) -> (Store, Value) {
         .arg(store.path())
         .status();
     assert!(done.is_ok_and(|status| status.success()), "tar");
+    let owner = paddock::id::random_hex::<16>();
+    std::fs::write(store.path().join("owner"), owner).expect("a file");
     ended_just_now(store.path());
     let expected = std::fs::read_to_string(fixture(&format!("store-{format}.json"))).expect("a file");
     (store, serde_json::from_str(&expected).expect("JSON"))

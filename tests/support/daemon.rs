@@ -364,11 +364,11 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        if self.over {
-            return;
-        }
         if std::thread::panicking() {
             eprintln!("the daemon's log:\n{}", self.log.text());
+        }
+        if self.over {
+            return;
         }
         self.signal(Signal::TERM);
         if self.ended.recv_timeout(END) == Err(RecvTimeoutError::Timeout) {

@@ -13,7 +13,7 @@ use tracing::{debug, info, warn};
 
 use super::container::{self, ArmedContainer};
 use super::core::{LeaseRefusal, MemberId, PoolAction, PoolCore, PoolEvent, RunnerId, Snapshot, WaiterId};
-use super::leftovers::Survivor;
+use super::leftovers::{Leftovers, Survivor};
 use super::runner::Runner;
 use super::snapshots::SnapshotMount;
 use super::spec::Blueprint;
@@ -122,8 +122,13 @@ impl PoolDriver {
                 () = sleep_until(deadline) => self.tell(PoolEvent::Tick),
             }
             if self.closing && self.members.is_empty() && self.discarding == 0 {
-                return;
+                break;
             }
+        }
+        // The engine may by now have carried out what a daemon asked for that was killed shortly before this
+        // one began.
+        if let Ok(left) = Leftovers::find(&self.engine, &self.blueprint.owned()).await {
+            left.remove_all_but(&self.workspaces.names().cloned().collect()).await;
         }
     }
 

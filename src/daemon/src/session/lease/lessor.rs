@@ -206,8 +206,14 @@ impl Lessor {
         if let Ok(granted) = tokio::time::timeout_at(deadline, &mut granted).await {
             return granted;
         }
-        // Asked before this call leaves the queue of the pool.
-        let refusal = match self.pool.starved().await {
+        // Asked before this call leaves the queue of the pool. The pool, which waits as long, may answer the
+        // call meanwhile, and counts it no more: then its answer is the one that is right.
+        let starved = tokio::select! {
+            biased;
+            granted = &mut granted => return granted,
+            starved = self.pool.starved() => starved,
+        };
+        let refusal = match starved {
             // The wait for other sessions to rest is part of it.
             0 => LeaseRefusal::WaitedTooLong { waited: self.wait },
             _ => LeaseRefusal::Full,

@@ -34,6 +34,14 @@ async fn a_call_that_waited_for_a_full_pool_says_so() {
     assert_eq!(waited, 30);
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_answer_of_the_pool_that_comes_at_the_deadline_counts() {
+    let world = World::bounded(&[], bounds()).await;
+    *world.pool.late.lock().unwrap() = Some(LeaseRefusal::Full);
+    let ran = world.run().await;
+    assert!(matches!(ran, Err(SessionError::NoContainer(LeaseRefusal::Full))), "{ran:?}");
+}
+
 /// Lets every task run that can, while no time passes.
 async fn settle() {
     for _ in 0..1000 {

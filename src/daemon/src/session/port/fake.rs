@@ -147,6 +147,9 @@ pub(in crate::session) struct FakePool {
     leased: Mutex<Vec<FakeContainer>>,
     /// How many of them must be given up before nobody is starved.
     wanted_back: watch::Sender<usize>,
+    /// The answer to the caller that waits, which comes while it asks how many are starved.
+    pub(in crate::session) late: Mutex<Option<LeaseRefusal>>,
+    refused: Mutex<Option<LeaseRefusal>>,
     /// Workspaces over which a container was wanted.
     pub(in crate::session) wanted_over: Mutex<Vec<String>>,
     /// Workspaces that were discarded.
@@ -183,6 +186,9 @@ impl ContainerPool for FakePool {
                 self.leased.lock().unwrap().push(container.clone());
                 return Ok(container.lease().await);
             }
+            if let Some(refusal) = self.refused.lock().unwrap().take() {
+                return Err(refusal);
+            }
             self.came.notified().await;
         }
     }
@@ -207,6 +213,12 @@ impl ContainerPool for FakePool {
     }
 
     async fn starved(&self) -> usize {
+        let late = self.late.lock().unwrap().take();
+        if late.is_some() {
+            *self.refused.lock().unwrap() = late;
+            self.came.notify_one();
+            tokio::task::yield_now().await;
+        }
         let wanted_back = *self.wanted_back.borrow();
         wanted_back.saturating_sub(self.given_up())
     }
