@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use tokio::join;
 
-use super::{clients, expect_clean, expect_tidy, number, setup, tell, verify};
+use super::{TIDY, clients, expect_clean, expect_tidy, number, setup, tell, verify};
 use crate::support::{Chance, Daemon, PrivateEngine, Store, View};
 
 /// What happens to the engine.
@@ -97,7 +97,7 @@ async fn no_failure_of_the_engine_loses_anything_that_was_acknowledged() {
         // Without help, and soon.
         verify(&d, &mut clients, "sh").await;
         let back = well.elapsed();
-        expect_tidy(&d, &view, 1, Instant::now()).await;
+        expect_tidy(&d, &view, 1, Instant::now(), TIDY).await;
         eprintln!("{n}: {end:?} after {before:?}; well again after {back:?}");
     }
     let log = d.stop_on(&host).await;
