@@ -113,10 +113,13 @@ async fn all_runners_run_under_gvisor_with_its_warm_parts_and_bounds() {
     let engine = gvisor().await;
     let perl = Image::example("perl");
     engine.load(perl.name());
+    engine.load("paddock-runner-typescript");
     let d = on(&engine).set("engine.runtime", "runsc").set("runners.perl", perl.name());
-    let d = d.set("limits.memory", "64MiB").set("pool.idle", 1).start().await;
+    let d = d.set("limits.memory", "128MiB").set("pool.idle", 1).start().await;
     let s = d.session("s");
     works(&s).await;
+    // A program of Node has threads from its beginning.
+    s.run("typescript", "console.log(6 * 7)").await.expect_stdout("42\n");
     s.run("perl", "print 'cold'").await.expect_stdout("cold");
     d.log.line("INFO warm language=perl").await;
     s.run("perl", "print $main::WARM").await.expect_stdout("1");

@@ -24,7 +24,7 @@ const WITHIN: Duration = Duration::from_secs(10);
 
 const EROFS: i32 = 30;
 const EACCES: i32 = 13;
-const EPERM: i32 = 1;
+pub(super) const EPERM: i32 = 1;
 
 /// By these the kernel refuses what has no way out: no route (ENETUNREACH, EHOSTUNREACH), no address to come
 /// from (EADDRNOTAVAIL), no such family of addresses (EAFNOSUPPORT), or a policy.

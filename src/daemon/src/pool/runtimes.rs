@@ -10,6 +10,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use paddock_proto::limits::AGENT_PROGRAM;
 use paddock_proto::message::ProbeReport;
 
+use super::proof::EPERM;
+use super::seccomp::Clone3;
 use crate::engine::EngineInfo;
 
 /// Runtimes that mount a given volume at `/dev/pts`. Other runtimes have a kernel, and so terminals, of their
@@ -59,12 +61,22 @@ pub(super) struct RuntimeFacts {
     /// Whether its containers have the engine's own kernel: then a process can be restored in them from
     /// files.
     pub(super) shares_kernel: bool,
+    /// Whether a filter of system calls can answer with any errno. Older versions of gVisor know `EPERM` alone.
+    pub(super) has_errnos: bool,
 }
+
+/// A call that the profile answers with an errno other than `EPERM`.
+const TELLING: &str = "io_setup";
 
 impl RuntimeFacts {
     /// Of a container that was looked into, on an engine with this kernel.
     pub(super) fn of(seen: &ProbeReport, kernel: &str) -> Self {
-        Self { separates: seen.separates, shares_kernel: seen.machine.kernel == kernel }
+        let is_eperm = |(call, errno): &(String, i32)| call == TELLING && *errno == EPERM;
+        Self {
+            separates: seen.separates,
+            shares_kernel: seen.machine.kernel == kernel,
+            has_errnos: !seen.refused.iter().any(is_eperm),
+        }
     }
 }
 
@@ -106,6 +118,14 @@ impl Runtimes {
         known.facts.get(self.name(asked)).copied()
     }
 
+    /// How its containers answer `clone3`; as the engine's kernel must before the proof.
+    pub(super) fn clone3(&self, asked: &str) -> Clone3 {
+        match self.facts(asked) {
+            Some(RuntimeFacts { shares_kernel: false, has_errnos: false, .. }) => Clone3::Allowed,
+            _ => Clone3::Absent,
+        }
+    }
+
     /// Notes what its proof found.
     pub(super) fn proved(&self, asked: &str, facts: RuntimeFacts) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
@@ -145,7 +165,8 @@ pub(super) fn could_not_read(error: &str) -> bool {
 /// What programs lack under a runtime in whose container this was seen, one sentence each; nothing of a
 /// container with the engine's own kernel.
 pub(crate) fn lacks(seen: &ProbeReport, kernel: &str) -> Vec<String> {
-    if RuntimeFacts::of(seen, kernel).shares_kernel {
+    let facts = RuntimeFacts::of(seen, kernel);
+    if facts.shares_kernel {
         return Vec::new();
     }
     let mut all = vec![format!(
@@ -153,6 +174,13 @@ pub(crate) fn lacks(seen: &ProbeReport, kernel: &str) -> Vec<String> {
              restored from no snapshot",
         seen.machine.kernel
     )];
+    if !facts.has_errnos {
+        all.push(
+            "its filter of system calls knows no errno but EPERM, so programs call clone3 without one, by \
+             which they may make namespaces of that kernel"
+                .to_owned(),
+        );
+    }
     if let Some(what) = &seen.connects_lack {
         all.push(format!("programs reach names on the ports of egress.listen_ports only (it lacks {what})"));
     }
@@ -227,6 +255,24 @@ mod tests {
     }
 
     #[test]
+    fn clone3_is_for_another_kernel_whose_filter_has_no_errno_for_it() {
+        let seen = |kernel: &str, errno| {
+            let refused = vec![("vmsplice".to_owned(), EPERM), ("io_setup".to_owned(), errno)];
+            ProbeReport { refused, ..seen(kernel) }
+        };
+        let runtimes = Runtimes::default();
+        assert_eq!(runtimes.clone3("runsc"), Clone3::Absent, "not proved yet");
+        for (kernel, errno, expected) in [
+            ("4.4.0", EPERM, Clone3::Allowed),
+            ("4.4.0", 38, Clone3::Absent),
+            (KERNEL, EPERM, Clone3::Absent),
+        ] {
+            runtimes.proved("runsc", RuntimeFacts::of(&seen(kernel, errno), KERNEL));
+            assert_eq!(runtimes.clone3("runsc"), expected, "{kernel} {errno}");
+        }
+    }
+
+    #[test]
     fn only_the_agents_program_is_tried_again_readable() {
         let of_runsc =
             format!("creating process: failed to load {AGENT_PROGRAM}: permission denied: unknown");
@@ -246,10 +292,16 @@ mod tests {
         poor.connects_lack = Some("user notification".into());
         poor.policies_lack = Some("no Landlock".into());
         poor.segments_stay = true;
+        poor.refused = vec![("io_setup".to_owned(), EPERM)];
         let said = lacks(&poor, KERNEL).join("; ");
-        for word in
-            ["no snapshot", "user notification", "alone in its session", "unsupported_policy", "System V"]
-        {
+        for word in [
+            "no snapshot",
+            "clone3",
+            "user notification",
+            "alone in its session",
+            "unsupported_policy",
+            "System V",
+        ] {
             assert!(said.contains(word), "{word}: {said}");
         }
         poor.machine.kernel = KERNEL.into();

@@ -27,7 +27,7 @@
 //!
 //! Two rules for one call must never both match with different actions: libseccomp does not say which one
 //! wins. The profile must never depend on configuration: if containers differed, the proof in one would say
-//! nothing of others.
+//! nothing of others. Only what that proof saw decides about one call, [`Clone3`].
 
 use serde_json::{Value, json};
 
@@ -105,8 +105,18 @@ const ENOSYS: u32 = 38;
 /// As an errno: the call is not made, and the program sees success.
 const DONE: u32 = 0;
 
+/// How `clone3` is answered, whose flags lie in memory, where no filter can look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Clone3 {
+    /// With `ENOSYS`, at which a C library falls back to `clone`.
+    Absent,
+    /// By the kernel. Only for one that is not the engine's, whose runtime can answer `EPERM` alone: at that a
+    /// C library makes no thread at all.
+    Allowed,
+}
+
 /// The profile as the Engine wants it.
-pub(super) fn profile() -> String {
+pub(super) fn profile(clone3: Clone3) -> String {
     let plain: Vec<&str> =
         [FILES, MEMORY, PROCESSES, REST, SOCKETS].iter().flat_map(|group| group.split_whitespace()).collect();
     let mut rules = vec![json!({ "names": plain, "action": "SCMP_ACT_ALLOW" })];
@@ -115,8 +125,10 @@ pub(super) fn profile() -> String {
     }
     rules.push(allow("socket", &[masked(0, INT, AF_NETLINK), masked(2, INT, NETLINK_ROUTE)]));
     rules.push(allow("clone", &[masked(0, CLONE_NEW, 0)]));
-    // The flags of clone3 lie in memory, where no filter can look. At ENOSYS a C library falls back to clone.
-    rules.push(answer(&["clone3"], ENOSYS, &[]));
+    rules.push(match clone3 {
+        Clone3::Absent => answer(&["clone3"], ENOSYS, &[]),
+        Clone3::Allowed => allow("clone3", &[]),
+    });
     rules.push(answer(&AIO, ENOSYS, &[]));
     rules.extend(limits());
     rules.extend(scheduling());

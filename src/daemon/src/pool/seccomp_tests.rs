@@ -16,7 +16,7 @@ enum Verdict {
 
 /// The answer to a call. Fails where two rules disagree, since the result is then undefined.
 fn verdict(call: &str, args: &[u64]) -> Verdict {
-    let profile: Value = serde_json::from_str(&profile()).expect("JSON");
+    let profile: Value = serde_json::from_str(&profile(Clone3::Absent)).expect("JSON");
     let number = |value: &Value| value.as_u64().expect("a number");
     let holds = |arg: &Value| {
         let given = args.get(usize::try_from(number(&arg["index"])).expect("small")).copied().unwrap_or(0);
@@ -47,7 +47,7 @@ fn verdict(call: &str, args: &[u64]) -> Verdict {
 
 #[test]
 fn what_must_not_be_reachable_is_not_named() {
-    let profile = profile();
+    let profile = profile(Clone3::Absent);
     for name in [
         "io_uring_setup",
         "memfd_secret",
@@ -150,4 +150,16 @@ fn no_program_weakens_its_own_address_space() {
     for persona in [0x4_0000, 0x40_0000, 0x20_0000, 0x10_0000, 0x80_0000, 0x1_0000_0000] {
         assert_eq!(verdict("personality", &[persona]), DENIED, "{persona:#x}");
     }
+}
+
+#[test]
+fn where_only_eperm_can_be_answered_the_other_kernel_decides_about_clone3_and_nothing_else() {
+    let rules = |clone3| -> Vec<Value> {
+        let profile: Value = serde_json::from_str(&profile(clone3)).expect("JSON");
+        profile["syscalls"].as_array().expect("rules").clone()
+    };
+    let (usual, other) = (rules(Clone3::Absent), rules(Clone3::Allowed));
+    let changed: Vec<_> = usual.iter().zip(&other).filter(|(one, two)| one != two).collect();
+    assert_eq!((usual.len(), changed.len()), (other.len(), 1));
+    assert_eq!(*changed[0].1, allow("clone3", &[]));
 }

@@ -444,13 +444,14 @@ impl Blueprint {
         let nano_cpus = (bounds.cpus * 1e9) as i64;
         let warm_pids = if runner.warm.is_empty() { 0 } else { WARM_PIDS };
         let memory = signed(runner.container_memory());
+        let profile = seccomp::profile(self.runtimes.clone3(&bounds.runtime));
         let sysctls: &[_] = if self.maps_users { &[] } else { &SYSCTLS };
         HostConfig {
             mounts,
             tmpfs,
             readonly_rootfs: true,
             cap_drop: vec!["ALL".to_owned()],
-            security_opt: vec!["no-new-privileges".to_owned(), format!("seccomp={}", seccomp::profile())],
+            security_opt: vec!["no-new-privileges".to_owned(), format!("seccomp={profile}")],
             network_mode: Some("none".to_owned()),
             ipc_mode: Some("private".to_owned()),
             cgroupns_mode: Some("private".to_owned()),

@@ -64,7 +64,9 @@ fn a_runtime_with_a_kernel_of_its_own_gets_threads_for_it_and_a_program_that_it_
     use crate::pool::runtimes::RuntimeFacts;
     let made = |shares_kernel: bool| {
         let blueprint = blueprint(false);
-        blueprint.runtimes.proved("runsc", RuntimeFacts { separates: false, shares_kernel });
+        blueprint
+            .runtimes
+            .proved("runsc", RuntimeFacts { separates: false, shares_kernel, has_errnos: true });
         if !shares_kernel {
             blueprint.runtimes.reads("runsc");
         }

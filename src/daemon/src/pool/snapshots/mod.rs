@@ -204,7 +204,7 @@ mod tests {
     fn proved(default: &str) -> Runtimes {
         let runtimes = Runtimes::new(default);
         for (name, shares_kernel) in [("runc", true), ("runsc", false)] {
-            runtimes.proved(name, RuntimeFacts { separates: true, shares_kernel });
+            runtimes.proved(name, RuntimeFacts { separates: true, shares_kernel, has_errnos: true });
         }
         runtimes
     }
