@@ -16,6 +16,8 @@ pub(super) enum CallOutcome {
     Refused,
     /// The run began, and its end is unknown.
     Lost,
+    /// The change is saved, and the daemon puts it in place later. Until then the session is as it was before.
+    Saved,
     /// The daemon was gone before it answered.
     Nothing,
 }
@@ -91,8 +93,7 @@ impl Caller {
         let Some(ran) = ran else { return CallOutcome::Nothing };
         match ran.document["error"].as_str() {
             Some("lost") => CallOutcome::Lost,
-            // Whether the disk took it is found out later.
-            Some("quota_exceeded") if self.patient => CallOutcome::Lost,
+            Some("quota_exceeded") if self.patient => of_full_disk(&ran.document),
             Some(code) if RETRYABLE.contains(&code) => CallOutcome::Refused,
             _ => {
                 ran.expect_success();
@@ -103,12 +104,13 @@ impl Caller {
 
     #[track_caller]
     pub(super) fn refusal(&self, answer: &Answer) -> CallOutcome {
-        let error = answer.json()["error"].clone();
+        let document = answer.json();
+        let error = document["error"].clone();
         if RETRYABLE.iter().any(|code| error == json!(code)) {
             return CallOutcome::Refused;
         }
         if self.patient && error == json!("quota_exceeded") {
-            return CallOutcome::Lost;
+            return of_full_disk(&document);
         }
         assert!(self.patient && answer.status == 503, "{}: {}", answer.status, answer.text());
         CallOutcome::Nothing
@@ -121,4 +123,10 @@ impl Caller {
             None => call,
         }
     }
+}
+
+/// What became of a change that the disk refused: whether it took a part of it is found out later.
+fn of_full_disk(document: &Value) -> CallOutcome {
+    let is_saved = document["message"].as_str().is_some_and(|why| why.contains("cannot be put in place yet"));
+    if is_saved { CallOutcome::Saved } else { CallOutcome::Lost }
 }

@@ -59,7 +59,7 @@ impl Client {
     }
 
     /// Finds out what a lost run did, in its own container if there is one, and repeats that until it is
-    /// known.
+    /// known; and until a change is in place that is saved.
     pub(super) async fn settle(&mut self, d: &Daemon) {
         let of_run = self.unanswered.as_ref().and_then(|change| change.language);
         let language = of_run.unwrap_or(self.languages[0]);
@@ -67,9 +67,12 @@ impl Client {
             loop {
                 let ran = self.caller.run(self.session(d).run(language, look(language))).await?;
                 if ran.document["success"] == true {
-                    return Some(ran);
+                    if !self.awaits_place(&seen(ran.stdout())) {
+                        return Some(ran);
+                    }
+                } else {
+                    self.caller.expect_passing(&ran);
                 }
-                self.caller.expect_passing(&ran);
                 tokio::time::sleep(RETRY_AFTER).await;
             }
         };
@@ -77,6 +80,14 @@ impl Client {
         if let Some(ran) = ran {
             self.compare(&seen(ran.stdout()));
         }
+    }
+
+    /// Whether the last change is saved, and what exists is as it was before it.
+    fn awaits_place(&self, seen: &std::collections::BTreeMap<String, Tree>) -> bool {
+        let is = seen.get(self.dir).cloned().unwrap_or_default();
+        self.unanswered
+            .as_ref()
+            .is_some_and(|change| change.saved && change.after != self.has && is == self.has)
     }
 
     /// Compares what exists with what must exist; from then on the client's model is certain.

@@ -51,6 +51,8 @@ struct UnansweredChange {
     steps: Vec<Step>,
     /// Whether only some may have been done, as the answer said.
     in_part: bool,
+    /// Whether it is saved, so that it happens for certain.
+    saved: bool,
     /// The language of a run: its container may keep what could not be saved, for its next run.
     language: Option<&'static str>,
 }
@@ -122,7 +124,7 @@ impl Client {
                     self.tally.refused += 1;
                     tokio::time::sleep(RETRY_AFTER).await;
                 }
-                CallOutcome::Lost => {
+                CallOutcome::Lost | CallOutcome::Saved => {
                     self.tally.lost += 1;
                     self.settle(d).await;
                 }
@@ -182,8 +184,9 @@ impl Client {
         if self.asked.len() > REMEMBERED {
             self.asked.pop_front();
         }
-        self.unanswered =
-            Some(UnansweredChange { after: self.has.after(&steps), steps, in_part: false, language: None });
+        let after = self.has.after(&steps);
+        let change = UnansweredChange { after, steps, in_part: false, saved: false, language: None };
+        self.unanswered = Some(change);
     }
 
     /// Updates the model after an answer, or after none.
@@ -195,6 +198,7 @@ impl Client {
                 self.deleted = false;
             }
             CallOutcome::Refused => self.unanswered = None,
+            CallOutcome::Saved => self.unanswered.as_mut().expect("something was asked for").saved = true,
             CallOutcome::Lost | CallOutcome::Nothing => {}
         }
         outcome
@@ -293,7 +297,7 @@ impl Client {
         }
         let ran = self.caller.run(call).await;
         let outcome = self.caller.verdict(ran);
-        if let (CallOutcome::Lost, Some(change)) = (&outcome, &mut self.unanswered) {
+        if let (CallOutcome::Lost | CallOutcome::Saved, Some(change)) = (&outcome, &mut self.unanswered) {
             change.in_part = true;
         }
         self.note(outcome)
