@@ -16,7 +16,7 @@ pub(super) enum CallOutcome {
     Refused,
     /// The run began, and its end is unknown.
     Lost,
-    /// The change is saved, and the daemon puts it in place later. Until then the session is as it was before.
+    /// The change is saved, and the daemon puts it in place later. The session is as before until then.
     Saved,
     /// The daemon was gone before it answered.
     Nothing,
@@ -91,6 +91,10 @@ impl Caller {
     #[track_caller]
     pub(super) fn verdict(&self, ran: Option<Ran>) -> CallOutcome {
         let Some(ran) = ran else { return CallOutcome::Nothing };
+        // A daemon that stops ends what still runs after a time, and saves what there is.
+        if self.patient && ran.document["limit"] == "cancelled" {
+            return CallOutcome::Lost;
+        }
         match ran.document["error"].as_str() {
             Some("lost") => CallOutcome::Lost,
             Some("quota_exceeded") if self.patient => of_full_disk(&ran.document),

@@ -59,8 +59,9 @@ impl Client {
     }
 
     /// Finds out what a lost run did, in its own container if there is one, and repeats that until it is
-    /// known; and until a change is in place that is saved.
-    pub(super) async fn settle(&mut self, d: &Daemon) {
+    /// known; and until a change is in place that is saved. False if the daemon is gone: then a later look
+    /// finds it out.
+    pub(super) async fn settle(&mut self, d: &Daemon) -> bool {
         let of_run = self.unanswered.as_ref().and_then(|change| change.language);
         let language = of_run.unwrap_or(self.languages[0]);
         let look_at = async {
@@ -77,9 +78,10 @@ impl Client {
             }
         };
         let ran = within(PATIENCE, "the service to return", look_at).await;
-        if let Some(ran) = ran {
+        if let Some(ran) = &ran {
             self.compare(&seen(ran.stdout()));
         }
+        ran.is_some()
     }
 
     /// Whether the last change is saved, and what exists is as it was before it.

@@ -126,7 +126,9 @@ impl Client {
                 }
                 CallOutcome::Lost | CallOutcome::Saved => {
                     self.tally.lost += 1;
-                    self.settle(d).await;
+                    if !self.settle(d).await {
+                        return;
+                    }
                 }
                 CallOutcome::Done => self.tally.acknowledged += 1,
             }

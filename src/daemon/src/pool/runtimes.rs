@@ -61,7 +61,8 @@ pub(super) struct RuntimeFacts {
     /// Whether its containers have the engine's own kernel: then a process can be restored in them from
     /// files.
     pub(super) shares_kernel: bool,
-    /// Whether a filter of system calls can answer with any errno. Older versions of gVisor know `EPERM` alone.
+    /// Whether a filter of system calls can answer with any errno. Older versions of gVisor know `EPERM`
+    /// alone.
     pub(super) has_errnos: bool,
 }
 

@@ -110,8 +110,8 @@ const DONE: u32 = 0;
 pub(super) enum Clone3 {
     /// With `ENOSYS`, at which a C library falls back to `clone`.
     Absent,
-    /// By the kernel. Only for one that is not the engine's, whose runtime can answer `EPERM` alone: at that a
-    /// C library makes no thread at all.
+    /// By the kernel. Only for one that is not the engine's, whose runtime can answer `EPERM` alone: at that
+    /// a C library makes no thread at all.
     Allowed,
 }
 

@@ -107,11 +107,12 @@ impl SharedState {
 
     /// Claims free space of the disk for a commit. If the disk is full, the journal is freed first.
     pub(super) fn claim_disk(&self, bytes: u64, inodes: u64, frees: bool) -> Result<DiskClaim, StoreError> {
-        let claim = || self.usage.disk(&self.on, bytes, inodes, frees);
-        match claim() {
-            Err(StoreError::Full(_)) if self.checkpoint() => claim(),
-            other => other,
-        }
+        claim_or_free(
+            || self.usage.disk(&self.on, bytes, inodes, frees),
+            || {
+                self.checkpoint();
+            },
+        )
     }
 
     /// Notes the result of an attempt to save something.
@@ -164,5 +165,20 @@ impl SharedState {
             }
         }
         Ok(all)
+    }
+}
+
+/// Claims space, and once more after the journal was freed if the disk is full: also if that freed nothing,
+/// since the background may have freed it just before.
+pub(super) fn claim_or_free<T>(
+    mut claim: impl FnMut() -> Result<T, StoreError>,
+    free: impl FnOnce(),
+) -> Result<T, StoreError> {
+    match claim() {
+        Err(StoreError::Full(_)) => {
+            free();
+            claim()
+        }
+        other => other,
     }
 }

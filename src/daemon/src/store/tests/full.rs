@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use super::model::copy;
 use super::*;
+use crate::store::shared::claim_or_free;
 
 /// A small disk of its own; mounting it needs root.
 struct Disk(TempDir);
@@ -90,6 +91,20 @@ async fn a_full_disk_refuses_and_loses_nothing_and_works_again() {
         put(&store, "again", &vec![7; size]).await.unwrap();
         assert_eq!(space.manifest().files().count(), count - count / 2 + 1);
     }
+}
+
+#[test]
+fn a_claim_is_tried_again_after_a_checkpoint_whoever_freed_the_space() {
+    let full = || Err(StoreError::Full("1 is needed, 0 are left".into()));
+    let (mut tries, mut freed) = (0, false);
+    let claim = || {
+        tries += 1;
+        if tries == 1 { full() } else { Ok(7) }
+    };
+    assert_eq!((claim_or_free(claim, || freed = true).unwrap(), tries, freed), (7, 2, true));
+    let refused: Result<u8, _> = claim_or_free(full, || ());
+    assert!(matches!(refused, Err(StoreError::Full(_))));
+    assert_eq!(claim_or_free(|| Ok(1), || unreachable!("there is room")).unwrap(), 1);
 }
 
 #[tokio::test]
