@@ -1,5 +1,5 @@
-//! Eight sessions back to back, of this build and of an earlier one in turns. Only such a pair of figures
-//! says how much faster a build is.
+//! Eight sessions back to back, and one, of this build and of an earlier one in turns. Only such a pair of
+//! figures says how much faster a build is.
 //!
 //! `PADDOCK_BENCH_BEFORE` is the program of that build; without it the block has one row, and no ratio. Both
 //! builds use the same images, unless `PADDOCK_BENCH_BEFORE_PYTHON` names another one for the older build. It
@@ -14,6 +14,7 @@ use crate::setup::Setup;
 
 pub(crate) const TITLE: &str = "8 sessions, beside an earlier build";
 pub(crate) const BEFORE: &str = "the earlier build, 8 sessions";
+const BEFORE_ALONE: &str = "the earlier build, 1 session";
 pub(crate) const SESSIONS: usize = 8;
 
 const PROGRAM: &str = "PADDOCK_BENCH_BEFORE";
@@ -42,13 +43,25 @@ pub(crate) async fn measure(setup: &mut Setup, report: &mut Measurements) -> Res
         }
         now.closed(&mut callers, SLICE).await?;
     }
-    let block = report.block(TITLE);
-    if !old_callers.is_empty() {
-        let rate = before.per_second();
-        block.line(BEFORE, before.times, Some(rate));
+    let (mut alone, mut before_alone) = (Load::default(), Load::default());
+    for _ in 0..2 * SLICES {
+        if let Some(one) = old_callers.get_mut(..1) {
+            before_alone.closed(one, SLICE).await?;
+        }
+        alone.closed(&mut callers[..1], SLICE).await?;
     }
-    let rate = now.per_second();
-    block.line(ours(SESSIONS), now.times, Some(rate));
+    let block = report.block(TITLE);
+    let rows = [
+        (BEFORE.to_owned(), before),
+        (ours(SESSIONS), now),
+        (BEFORE_ALONE.to_owned(), before_alone),
+        (ours(1), alone),
+    ];
+    let has_before = !old_callers.is_empty();
+    for (name, load) in rows.into_iter().filter(|(name, _)| has_before || !name.starts_with("the earlier")) {
+        let rate = load.per_second();
+        block.line(name, load.times, Some(rate));
+    }
     end(callers).await?;
     if !old_callers.is_empty() {
         end(old_callers).await?;

@@ -84,15 +84,20 @@ impl Caller {
     #[track_caller]
     pub(in crate::crash) fn expect_passing(&self, ran: &Ran) {
         let code = ran.document["error"].as_str().unwrap_or_default();
-        let passes = RETRYABLE.contains(&code) || code == "lost" || self.patient && code == "quota_exceeded";
+        let of_disk = self.patient && code == "quota_exceeded";
+        let passes = RETRYABLE.contains(&code) || code == "lost" || of_disk || self.is_cut(ran);
         assert!(passes, "{}", ran.document);
+    }
+
+    /// Whether the daemon ended a run since it stops, and saved what there was by then.
+    pub(in crate::crash) fn is_cut(&self, ran: &Ran) -> bool {
+        self.patient && ran.document["limit"] == "cancelled"
     }
 
     #[track_caller]
     pub(super) fn verdict(&self, ran: Option<Ran>) -> CallOutcome {
         let Some(ran) = ran else { return CallOutcome::Nothing };
-        // A daemon that stops ends what still runs after a time, and saves what there is.
-        if self.patient && ran.document["limit"] == "cancelled" {
+        if self.is_cut(&ran) {
             return CallOutcome::Lost;
         }
         match ran.document["error"].as_str() {
