@@ -110,8 +110,8 @@ const DONE: u32 = 0;
 pub(super) enum Clone3 {
     /// With `ENOSYS`, at which a C library falls back to `clone`.
     Absent,
-    /// By the kernel. Only for one that is not the engine's, whose runtime can answer `EPERM` alone: at that
-    /// a C library makes no thread at all.
+    /// The kernel of the container answers it itself. This is only for a runtime that has a kernel of its own
+    /// and answers each refused call with `EPERM`: a C library that gets `EPERM` makes no thread at all.
     Allowed,
 }
 

@@ -206,8 +206,8 @@ impl Lessor {
         if let Ok(granted) = tokio::time::timeout_at(deadline, &mut granted).await {
             return granted;
         }
-        // Asked before this call leaves the queue of the pool. The pool, which waits as long, may answer the
-        // call meanwhile, and counts it no more: then its answer is the one that is right.
+        // Asked before this call leaves the queue of the pool. The pool waits equally long, and may
+        // answer the call at this moment. It does not count the call any more then, so its answer must be taken.
         let starved = tokio::select! {
             biased;
             granted = &mut granted => return granted,
