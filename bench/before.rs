@@ -1,9 +1,9 @@
 //! Eight sessions back to back, and one, of this build and of an earlier one in turns. Only such a pair of
 //! figures says how much faster a build is.
 //!
-//! `PADDOCK_BENCH_BEFORE` is the program of that build; without it the block has
-//! only the rows of this build. Both builds use the same images, unless `PADDOCK_BENCH_BEFORE_PYTHON` names another one for the older build. It
-//! must never compare two sittings.
+//! `PADDOCK_BENCH_BEFORE` is the program of that build; without it the block has only the rows of this build.
+//! Both builds use the same images, unless `PADDOCK_BENCH_BEFORE_PYTHON` names another one for the older
+//! build. It must never compare two sittings.
 
 use crate::Result;
 use crate::concurrency::{SLICE, SLICES, end, open_sessions, ours};
