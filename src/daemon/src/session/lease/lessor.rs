@@ -207,7 +207,7 @@ impl Lessor {
             return granted;
         }
         // Asked before this call leaves the queue of the pool. The pool waits equally long, and may
-        // answer the call at this moment. It does not count the call any more then, so its answer must be taken.
+        // answer the call at this moment. It does not count the call any more then: its answer must be taken.
         let starved = tokio::select! {
             biased;
             granted = &mut granted => return granted,
