@@ -401,3 +401,27 @@ async fn the_agents_volumes_of_earlier_builds_are_removed_unless_they_are_used_o
     assert!(log.contains("removed the agent's volumes of earlier builds volumes=1"), "{log}");
     assert_eq!(second, [foreign]);
 }
+
+/// A daemon that may trace takes the standing pair of a container, and so does the daemon after it. One
+/// that may not needs an exec each time.
+#[tokio::test]
+async fn no_container_costs_an_exec_where_the_daemon_may_trace() {
+    for may_trace in [true, false] {
+        let setup = || {
+            let setup = Daemon::with().set("pool.idle", 0);
+            if may_trace { setup } else { setup.without_tracing() }
+        };
+        let d = setup().start().await;
+        let mut happenings = d.view().await.follow().await;
+        d.session("s").sh("echo kept > /tmp/f").await.expect_success();
+        let id = d.view().await.the_container("sh").await;
+        let store = d.crash().await;
+        let d = setup().store(&store).start().await;
+        let s = d.session("s");
+        s.sh("cat /tmp/f").await.expect_stdout("kept\n");
+        s.tool("close_session").await.expect_success();
+        let execs = happenings.execs_until_removal_of(&id).await;
+        assert!(if may_trace { execs == 0 } else { execs >= 2 }, "{execs}, may trace: {may_trace}");
+        d.stop().await;
+    }
+}

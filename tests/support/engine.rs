@@ -245,6 +245,26 @@ impl Happenings {
         within(patience, "the removal of containers", wait).await;
     }
 
+    /// How many execs were made in this container by the time that it is removed.
+    pub(crate) async fn execs_until_removal_of(&mut self, id: &ContainerId) -> usize {
+        let mut execs = 0;
+        let wait = async {
+            loop {
+                if let EventStreamItem::Event(event) = self.events.next().await
+                    && let Occurrence::Container { id: of, action, .. } = event.what
+                    && of == *id
+                {
+                    if matches!(action, ContainerAction::Destroy) {
+                        return;
+                    }
+                    execs += usize::from(matches!(action, ContainerAction::ExecCreate { .. }));
+                }
+            }
+        };
+        within(super::PATIENCE, "the removal of a container", wait).await;
+        execs
+    }
+
     async fn container(
         &mut self,
         id: &ContainerId,

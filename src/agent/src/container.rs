@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use paddock_proto::message::Claim;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use crate::counters::CgroupFiles;
@@ -35,8 +36,10 @@ pub(crate) struct Container {
     /// The process whose streams carry the link, where the daemon has no socket of its own.
     pub(crate) bridge: Cell<Option<i32>>,
     pub(crate) secret: Cell<Option<[u8; 32]>>,
-    /// Whether this runtime shows which connection is a bridge's: known from the first one on.
+    /// Whether this runtime shows which connection is a bridge's: known from the first daemon on.
     pub(crate) tells_bridges: Cell<bool>,
+    /// Tells that a daemon has come over a bridge.
+    pub(crate) bridged: Notify,
     /// The daemon's mux that the streams belong to.
     pub(crate) peer: Cell<u64>,
     pub(crate) orphan_after: Cell<Duration>,
@@ -63,6 +66,7 @@ impl Container {
             bridge: Cell::new(None),
             secret: Cell::new(None),
             tells_bridges: Cell::new(false),
+            bridged: Notify::new(),
             peer: Cell::new(0),
             orphan_after: Cell::new(ORPHAN_AFTER),
             last_heard: Cell::new(Instant::now()),

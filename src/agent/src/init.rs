@@ -18,6 +18,7 @@ use tokio::task::{LocalSet, spawn_local};
 use crate::carrier::Carrier;
 use crate::complain::complain;
 use crate::container::Container;
+use crate::direct::Standing;
 use crate::foreign::Brief;
 use crate::hello::{HELLO_WITHIN, greet, take_over};
 use crate::network::{Proxy, Resolver};
@@ -35,6 +36,8 @@ pub(crate) fn main() -> std::io::Result<()> {
 }
 
 async fn serve() -> std::io::Result<()> {
+    // First of all: a daemon looks for it as soon as this program runs.
+    let standing = Standing::first();
     let listener = StdListener::bind_addr(&SocketAddr::from_abstract_name(SOCKET_NAME)?)?;
     listener.set_nonblocking(true)?;
     let listener = UnixListener::from_std(listener)?;
@@ -51,6 +54,10 @@ async fn serve() -> std::io::Result<()> {
     }
     spawn_local(container.reaper.clone().serve());
     spawn_local(accept_streams(container.clone()));
+    match standing {
+        Ok((standing, ours)) => drop(spawn_local(stand(container.clone(), standing, ours))),
+        Err(error) => complain(&format!("every daemon needs an exec to reach this container: {error}")),
+    }
     spawn_local(accept_carriers(container.clone(), listener));
     orphaned(&container).await;
     Ok(())
@@ -71,6 +78,29 @@ async fn orphaned(container: &Container) {
     }
 }
 
+/// Serves the daemon that takes the standing pair, with a new one ready for the next.
+async fn stand(container: Rc<Container>, mut standing: Standing, mut ours: Carrier) {
+    loop {
+        tokio::select! {
+            greeted = greet(&container, ours) => {
+                if let Some((carrier, rest)) = greeted {
+                    // Its daemon shares this kernel, which tells bridges from processes of this container.
+                    container.tells_bridges.set(true);
+                    take_over(&container, carrier, rest);
+                }
+            }
+            // A daemon that took the pair may have died before its hello.
+            () = container.bridged.notified() => {}
+        }
+        ours = loop {
+            match standing.renew() {
+                Ok(ours) => break ours,
+                Err(_) => container.bridged.notified().await, // out of descriptors: code holds them
+            }
+        };
+    }
+}
+
 async fn accept_carriers(container: Rc<Container>, listener: UnixListener) {
     loop {
         let Ok((socket, _)) = listener.accept().await else {
@@ -79,10 +109,11 @@ async fn accept_carriers(container: Rc<Container>, listener: UnixListener) {
         };
         // Code may have sent sockets over it that nobody will ever read, and closing those can wait.
         let socket = Brief::new(socket);
-        // A bridge has no parent in here, and code can make no process without one. Before the secret is set
-        // there is no code: if the first bridge was recognised, every one is, and no other process'
-        // descriptors are touched. Where the runtime hides which process connects, a few strangers are heard
-        // at a time, so that a flood of them keeps no daemon out for long.
+        // A bridge has no parent in here, and code can make no process without one. Before the secret is
+        // set there is no code: if the first bridge was recognised (or the daemon took a standing pair),
+        // every one is, and no other process' descriptors are touched. Where the runtime hides which
+        // process connects, a few strangers are heard at a time, so that a flood of them keeps no daemon
+        // out for long.
         let is_bridge =
             socket.peer_cred().ok().and_then(|peer| peer.pid()).is_some_and(tree::is_from_outside);
         let may_be_one = !container.tells_bridges.get() && container.strangers.get() < MAX_STRANGERS;
@@ -100,6 +131,7 @@ async fn accept_carriers(container: Rc<Container>, listener: UnixListener) {
                     if is_bridge {
                         container.tells_bridges.set(true);
                     }
+                    container.bridged.notify_waiters();
                     take_over(&container, carrier, rest);
                 }
             });

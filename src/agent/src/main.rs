@@ -1,8 +1,8 @@
 //! The agent: PID 1 of every paddock container, and the bridge that the daemon talks through.
 //!
 //! ```text
-//!  daemon ══ hijacked exec ══► agent bridge ── its streams, once ──► agent init (PID 1)
-//!     ╚═════ socket pair, where the daemon may (see direct) ════════╝  │ fork, per run
+//!  daemon ══ socket pair, where the daemon may (see direct) ══════════► agent init (PID 1)
+//!     ╚═════ otherwise hijacked exec ══► agent bridge ── its streams ══╝  │ fork, per run
 //!                                                                   job: subreaper, waits, kills, reports
 //!                                                                     │ fork + exec
 //!                                                                   the image's entrypoint, code on stdin,

@@ -9,8 +9,8 @@
 //!                               │        │           │        └─ idle, armed containers of each runner
 //!                               │        │         store (files on disk: the truth)     sign (links)
 //!                               │        └─ commands that outlive their call
-//!                             link ══ one hijacked exec stream ══ bridge ── agent (PID 1) ── job ── code
-//!                               ╚════ or one end of its socket pair ══════════╝
+//!                             link ══ one end of its socket pair ═════════ agent (PID 1) ── job ── code
+//!                               ╚════ or one hijacked exec stream ══ bridge ══╝
 //! ```
 //!
 //! A request becomes a tool call. The call takes the turn of its session, the session leases a container, and
@@ -31,7 +31,8 @@
 //! | **lease** | a container in the hands of one session, until it is removed |
 //! | **workspace** | the `/data` and the home directory of a coding agent's container, on the engine's disk |
 //! | **agent** | our program inside the container. It is PID 1: it starts, limits and ends programs |
-//! | **bridge** | a small process that the Engine starts in the container, to connect the agent with the daemon |
+//! | **standing pair** | a socket pair that PID 1 has ready, whose one end the daemon takes out of it |
+//! | **bridge** | a small process that the Engine starts in the container, to connect the agent with a daemon that cannot take the standing pair |
 //! | **link** | the connection between daemon and agent; it has many streams, and outlives a broken carrier |
 //! | **carrier** | what a link uses to move bytes: the stream of an exec, or one end of a socket pair |
 //! | **warm part** | a process of the image that has started and imported its libraries, and waits for code |
@@ -181,20 +182,21 @@
 //!
 //! # Why it is so
 //!
-//! * **The exec is armed before the code arrives.** An Engine exec of python takes 58 ms and each archive
-//!   call 42–60 ms on two cores; a message on an open exec stream takes a fraction of a millisecond. So the
-//!   daemon opens one exec, the bridge, when the container starts, and keeps it.
+//! * **The container is armed before the code arrives.** An Engine exec of python takes 58 ms and each
+//!   archive call 42–60 ms on two cores; a message on an open stream takes a fraction of a millisecond. So
+//!   the daemon opens one stream when the container starts, and keeps it.
+//! * **Where it can, the daemon takes one end of a socket pair out of PID 1** (`pidfd_getfd`): the standing
+//!   pair, which PID 1 makes before anything else. It needs `CAP_SYS_PTRACE` and the engine's own kernel;
+//!   otherwise (a remote engine, no root, gVisor) the stream is that of an exec, the bridge. An exec costs
+//!   the machine about as much as the start of a container, and its stream passes the engine and its shim,
+//!   in pieces of 32 KiB: four copies instead of one. To put, read and write, and get 100 MiB took 1,125 ms
+//!   over the exec and 678 ms directly; 1,000 files took 707 and 230 ms, an `echo` in `sh` 8.1 and 5.7 ms
+//!   (`make bench`, one run each).
 //! * **PID 1 decides and carries; the bridge only lends its streams.** The bridge hands its standard input
 //!   and output to PID 1 over a socket and waits. No byte passes through a process of its own, and code that
 //!   stops the bridge stops nothing. Code can kill every process of its user except PID 1, so PID 1 keeps the
 //!   state. When code kills a bridge, the daemon starts another, and the streams continue: nothing is lost or
 //!   repeated.
-//! * **Where it can, the daemon takes one end of a socket pair out of PID 1** (`pidfd_getfd`) and closes the
-//!   exec. The stream of an exec passes the engine and its shim, in pieces of 32 KiB: four copies instead of
-//!   one. To put, read and write, and get 100 MiB took 1,125 ms over the exec and 678 ms directly; 1,000
-//!   files took 707 and 230 ms, an `echo` in `sh` 8.1 and 5.7 ms (`make bench`, one run each). This needs
-//!   `CAP_SYS_PTRACE` and the engine's own kernel; otherwise (a remote engine, no root, gVisor) everything
-//!   works over the exec.
 //! * **A run is a process that existed before it.** Python takes 10 ms to start and pandas 280 to import. A
 //!   child that was forked in advance, from a process that has done both, takes its run in a fraction of a
 //!   millisecond. A program of the image does this, by a protocol that a stranger can implement

@@ -91,6 +91,14 @@ pub const PAGE: u64 = 4096;
 /// How long an unauthenticated connection may take to say who it is, in milliseconds.
 pub const HELLO_MS: u64 = 5_000;
 
+/// The number of the descriptor in PID 1 that is the daemon's end of its standing pair: below the least
+/// limit of open files that a container can have.
+pub const STANDING_FD: i32 = 63;
+
+/// What can be read from [`STANDING_FD`] first. It is no secret: it tells the pair from anything that PID 1
+/// of an older build may have under this number.
+pub const STANDING_TOKEN: [u8; 16] = *b"paddock standing";
+
 /// The name of the agent's abstract socket (in the container's own network namespace).
 pub const SOCKET_NAME: &[u8] = b"paddock-agent";
 

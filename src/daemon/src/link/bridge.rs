@@ -1,5 +1,5 @@
-//! Dials a real container: starts the agent's bridge by an exec, whose stream the engine hands over
-//! (hijacked), and replaces that stream by a direct carrier where possible.
+//! Dials a real container: takes the pair that stands ready in it where that is possible; otherwise starts
+//! the agent's bridge by an exec, whose stream the engine hands over (hijacked).
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,8 +7,9 @@ use std::pin::Pin;
 use paddock_proto::limits::AGENT_PROGRAM;
 
 use paddock_proto::message::Offer;
+use rustix::io::Errno;
 
-use super::{Carrier, Dial, DialError, direct};
+use super::{Carrier, Dial, DialError, take};
 use crate::engine::{ContainerId, Engine, EngineError, ExecSpec};
 
 /// Dials the agent of one container.
@@ -33,15 +34,35 @@ impl Dial for Bridge {
     }
 
     fn wants_direct(&self) -> bool {
-        direct::is_possible(self.engine.host().unix_path().is_some())
+        take::is_possible(self.engine.host().unix_path().is_some())
+    }
+
+    fn standing(&self) -> Pin<Box<dyn Future<Output = Result<Carrier, DialError>> + Send + '_>> {
+        Box::pin(async {
+            let taken = take::take_standing(self.pid().await?, &self.container).await;
+            taken.map_err(|error| match Errno::from_io_error(&error) {
+                Some(Errno::SRCH) => DialError::Gone("its first process has ended".to_owned()),
+                _ => DialError::Failed(error.to_string()),
+            })
+        })
     }
 
     fn direct(&self, offer: Offer) -> Pin<Box<dyn Future<Output = Result<Carrier, DialError>> + Send + '_>> {
         Box::pin(async move {
-            let container = self.engine.container_inspect(&self.container).await.map_err(failed)?;
-            let taken = direct::take(container.state.pid, offer).await;
+            let taken = take::take(self.pid().await?, offer).await;
             taken.map_err(|error| DialError::Failed(error.to_string()))
         })
+    }
+}
+
+impl Bridge {
+    /// The process id of PID 1, as the engine's machine counts.
+    async fn pid(&self) -> Result<i64, DialError> {
+        let container = self.engine.container_inspect(&self.container).await.map_err(failed)?;
+        if container.state.pid == 0 {
+            return Err(DialError::Gone("the container does not run".to_owned()));
+        }
+        Ok(container.state.pid)
     }
 }
 

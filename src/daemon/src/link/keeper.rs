@@ -4,7 +4,7 @@
 
 use std::io::ErrorKind;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -15,12 +15,17 @@ use paddock_proto::{Kind, ProtocolError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing::debug;
 
-use super::direct;
+use super::take;
 use super::{Carrier, DIAL_WITHIN, Dial, DialError, Greeting, HelloTerms, LinkError, LinkState, REDIAL_FOR};
 
 /// The pause between two attempts to dial: the engine may be restarting.
 pub(super) const REDIAL_PAUSE: Duration = Duration::from_millis(250);
+
+/// So long a container that has a standing pair may take to answer on it, before it is reached by an exec: it
+/// answers within a millisecond, unless its machine is under heavy load.
+const STANDING_WITHIN: Duration = Duration::from_secs(2);
 
 /// A carrier that breaks sooner than this is short-lived. Code can kill bridges as often as it likes, and
 /// each new one costs an exec.
@@ -38,6 +43,8 @@ pub(super) struct Keeper {
     terms: HelloTerms,
     /// Identifies this mux to the agent. Never 0, which means no link.
     link: u64,
+    /// Whether a standing pair of this container has been a carrier.
+    stood: AtomicBool,
 }
 
 /// Why a carrier ended.
@@ -57,7 +64,7 @@ impl Keeper {
             }
         };
         shared.direct.store(dialer.wants_direct(), Relaxed);
-        Self { shared, dialer, terms, link }
+        Self { shared, dialer, terms, link, stood: AtomicBool::new(false) }
     }
 
     /// Makes the first carrier, then keeps carriers coming in a task of its own until `stop`.
@@ -108,6 +115,14 @@ impl Keeper {
     /// error comes with whether it is final.
     async fn connect(&self) -> Result<(Carrier, BytesMut, Greeting), (LinkError, bool)> {
         let attempt = async {
+            if self.shared.direct.load(Relaxed) {
+                match tokio::time::timeout(STANDING_WITHIN, self.stand()).await {
+                    Ok(Ok(connected)) => return Ok(connected),
+                    Ok(Err((error, true))) => return Err((error, true)),
+                    Ok(Err((why, false))) => debug!(%why, "a container is reached by an exec"),
+                    Err(_) => debug!("a container is reached by an exec: its standing pair is silent"),
+                }
+            }
             let carrier = self.dialer.dial().await.map_err(|error| {
                 let gone = matches!(error, DialError::Gone(_));
                 (LinkError::Unreachable(error.to_string()), gone)
@@ -116,18 +131,19 @@ impl Keeper {
                 let gone = matches!(error, LinkError::Protocol(_));
                 (error, gone)
             };
-            let (carrier, rest, greeting, offer) = self.greet(carrier).await.map_err(refused)?;
+            let asks = self.shared.direct.load(Relaxed);
+            let (carrier, rest, greeting, offer) = self.greet(carrier, asks).await.map_err(refused)?;
             let Some(offer) = offer else { return Ok((carrier, rest, greeting)) };
             self.shared.direct.store(false, Relaxed);
             let direct = match self.dialer.direct(offer).await {
                 Ok(direct) => direct,
                 Err(error) => {
-                    direct::log_once(&error);
+                    take::log_once(&error);
                     let _ = self.shared.indirect.set(error.to_string());
                     return Ok((carrier, rest, greeting));
                 }
             };
-            let (direct, rest, ..) = self.greet(direct).await.map_err(refused)?;
+            let (direct, rest, ..) = self.greet(direct, false).await.map_err(refused)?;
             self.shared.direct.store(true, Relaxed);
             Ok((direct, rest, greeting))
         };
@@ -137,9 +153,28 @@ impl Keeper {
         }
     }
 
+    /// Makes a carrier of the pair that stands ready in the container. An error comes with whether it is
+    /// final.
+    async fn stand(&self) -> Result<(Carrier, BytesMut, Greeting), (LinkError, bool)> {
+        let carrier = self.dialer.standing().await.map_err(|error| {
+            // That there is no such process means nothing as long as it can be one of another machine.
+            let gone = matches!(error, DialError::Gone(_)) && self.stood.load(Relaxed);
+            (LinkError::Unreachable(error.to_string()), gone)
+        })?;
+        let refused = |error| {
+            let gone = matches!(error, LinkError::Protocol(_));
+            (error, gone)
+        };
+        let (carrier, rest, greeting, _) = self.greet(carrier, false).await.map_err(refused)?;
+        self.stood.store(true, Relaxed);
+        Ok((carrier, rest, greeting))
+    }
+
+    /// Says hello, which asks for a direct carrier or not.
     async fn greet(
         &self,
         (mut from, mut to): Carrier,
+        direct: bool,
     ) -> Result<(Carrier, BytesMut, Greeting, Option<Offer>), LinkError> {
         let gone = |e: std::io::Error| LinkError::Unreachable(e.to_string());
         let hello = Hello {
@@ -149,7 +184,7 @@ impl Keeper {
             orphan_after_ms: u64::try_from(self.terms.orphan_after.as_millis()).unwrap_or(u64::MAX),
             listen_ports: self.terms.listen_ports.clone(),
             resume: self.shared.lock().mux.resume_points(),
-            direct: self.shared.direct.load(Relaxed),
+            direct,
         };
         let mut out = BytesMut::new();
         Frame { stream: 0, kind: Kind::Message, payload: message::encode(&hello) }.encode(&mut out);

@@ -2,10 +2,10 @@
 //! beneath them.
 //!
 //! ```text
-//!  Link::open ─► keeper task ─► dial (exec the bridge) ─► hello ─► carry bytes ⇄ mux
-//!                   ▲                                      │          │ carrier broke: code killed the
-//!                   │                    a direct carrier ◄┘          │ bridge, the engine restarted, …
-//!                   └────────────── redial, resume ◄──────────────────┘
+//!  Link::open ─► keeper task ─► take the standing pair ───────────► hello ─► carry bytes ⇄ mux
+//!                   ▲            or dial (exec the bridge) ─► hello ─┘          │ carrier broke: code killed
+//!                   │                                                           │ the bridge, the engine
+//!                   └────────────── redial, resume ◄────────────────────────────┘ restarted, …
 //!                                        │ not within REDIAL_FOR
 //!                                        ▼
 //!                                      lost: every stream answers LinkError
@@ -23,6 +23,7 @@ mod direct;
 mod keeper;
 mod raw;
 mod stream;
+mod take;
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -41,8 +42,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 pub use asks::{AskStream, Asks, NetInput};
 pub use bridge::Bridge;
 pub use dials::{DialStream, Dials, PortDialError};
-pub use direct::is_allowed as may_trace;
 pub use stream::{Incoming, PutPart, Stream};
+pub use take::is_allowed as may_trace;
 
 /// How long one attempt to reach the agent may take: an exec takes 60 ms, and more on a loaded engine.
 pub const DIAL_WITHIN: Duration = Duration::from_secs(10);
@@ -92,9 +93,15 @@ pub trait Dial: Send + Sync + 'static {
     /// Makes a new carrier. The one before is broken or about to be abandoned.
     fn dial(&self) -> Pin<Box<dyn Future<Output = Result<Carrier, DialError>> + Send + '_>>;
 
-    /// Whether the hello asks for a direct carrier.
+    /// Whether a direct carrier is possible: one that stands ready, or one for which the hello asks.
     fn wants_direct(&self) -> bool {
         false
+    }
+
+    /// Takes the direct carrier that stands ready, so that nothing needs to be dialed. [`DialError::Gone`]:
+    /// its process has ended, if it was one of this machine.
+    fn standing(&self) -> Pin<Box<dyn Future<Output = Result<Carrier, DialError>> + Send + '_>> {
+        Box::pin(async { Err(DialError::Failed("this dialer has no carrier that stands ready".to_owned())) })
     }
 
     /// Makes a direct carrier from the agent's offer, in place of the one that was dialed.
@@ -142,7 +149,7 @@ struct LinkState {
     lost: watch::Sender<Option<LinkError>>,
     /// Whether there is a carrier now.
     carried: watch::Sender<bool>,
-    /// Whether the carrier is a direct one, or the next hello asks for one. Cleared when a direct carrier
+    /// Whether the carrier is a direct one, or the next is to be one. Cleared when a direct carrier
     /// fails: the keeper then uses the engine's, which always works.
     direct: AtomicBool,
     /// Why a direct carrier that the agent offered could not be used.

@@ -438,3 +438,6 @@ async fn a_sentence_of_an_agent_is_cut_and_empty_data_is_refused() {
 
 #[path = "dials_tests.rs"]
 mod dials;
+
+#[path = "standing_tests.rs"]
+mod standing;

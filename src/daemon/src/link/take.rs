@@ -1,0 +1,174 @@
+//! Takes a direct carrier out of PID 1 of a container, if the daemon and the container share a kernel, and
+//! the daemon may trace (`CAP_SYS_PTRACE`, which root has); otherwise the stream of an exec stays.
+//!
+//! ```text
+//!  the container runs ─► pidfd_getfd(PID 1, the known number) ─► is it the standing pair's end? ─► hello
+//!  otherwise: exec ─► hello, reply with an offer ─► pidfd_getfd(PID 1, its number) ─► is it the offered end?
+//!             ─► hello again
+//! ```
+//!
+//! The standing pair saves the exec, which costs the engine more than anything else in the life of a
+//! container but its start and its removal. The offer is for an agent whose standing pair is spoiled: a
+//! daemon took it, and died before its hello.
+//!
+//! A descriptor must never be used before it is known to be the daemon's end: the process id can belong to
+//! another machine or, by now, to another process, and the number can be any of that process's descriptors.
+
+use std::fs;
+use std::io;
+use std::os::fd::RawFd;
+use std::os::unix::net::UnixStream as StdStream;
+use std::sync::{LazyLock, Once};
+use std::time::{Duration, Instant};
+
+use paddock_proto::limits::{AGENT_PROGRAM, STANDING_FD, STANDING_TOKEN};
+use paddock_proto::message::Offer;
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{RecvFlags, recv};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use tokio::io::AsyncReadExt;
+
+use super::Carrier;
+use super::direct::{halves, refused};
+use crate::engine::ContainerId;
+
+/// `CAP_SYS_PTRACE` of capabilities(7).
+const SYS_PTRACE: u32 = 19;
+
+/// PID 1 of a container that the engine has started is there within milliseconds; on a machine under heavy
+/// load the exec that follows waits longer.
+const STARTS_WITHIN: Duration = Duration::from_millis(500);
+
+/// Whether a direct carrier is possible: the engine is on this machine, and this process may trace others.
+pub(super) fn is_possible(local: bool) -> bool {
+    if !local {
+        log_once(&"the engine is on another machine");
+    }
+    local && is_allowed()
+}
+
+/// Whether this process may trace others.
+pub fn is_allowed() -> bool {
+    static ALLOWED: LazyLock<bool> = LazyLock::new(|| {
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+        let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        let allowed = mask.is_some_and(|mask| mask & (1 << SYS_PTRACE) != 0);
+        if !allowed {
+            log_once(&"the daemon has no CAP_SYS_PTRACE");
+        }
+        allowed
+    });
+    *ALLOWED
+}
+
+/// Logs why there is no direct carrier: only once, since the reason is then the same for every container.
+pub(super) fn log_once(why: &dyn std::fmt::Display) {
+    static LOGGED: Once = Once::new();
+    LOGGED.call_once(|| {
+        tracing::info!(%why, "bytes to and from containers pass through the engine, which is slower");
+    });
+}
+
+/// Takes the end of the socket pair that PID 1 of a container offers. `pid` is its process id, as the engine
+/// reports it.
+///
+/// # Errors
+/// The descriptor cannot be taken, or is not the offered end.
+pub(super) async fn take(pid: i64, offer: Offer) -> io::Result<Carrier> {
+    let (socket, at) = end_of(pid, offer.fd).map_err(io::Error::from)?;
+    proven(socket, at, offer.token).await
+}
+
+/// Takes the daemon's end of the pair that stands ready in PID 1 of a container, as soon as there is one.
+/// `pid` is its process id, as the engine reports it.
+///
+/// # Errors
+/// The process is not PID 1 of this container, or it has no such pair: its agent is of an older build.
+pub(super) async fn take_standing(pid: i64, container: &ContainerId) -> io::Result<Carrier> {
+    let begun = Instant::now();
+    let (socket, at) = loop {
+        match end_of(pid, STANDING_FD) {
+            Ok(taken) => break taken,
+            // The engine has started it a moment ago. There is no event to wait for, only the appearance of
+            // the number.
+            Err(TakeError::NotYet(_)) if begun.elapsed() < STARTS_WITHIN => {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    };
+    // Without a secret of an offer, only this tells it from PID 1 of another machine's container.
+    if !is_of(&fs::read_to_string(format!("/proc/{pid}/cgroup"))?, container) {
+        return Err(refused(format!("process {pid} is of another container")));
+    }
+    proven(socket, at, STANDING_TOKEN).await
+}
+
+/// Whether the control groups of a process, as `/proc/PID/cgroup` shows them, are those of a container: every
+/// engine has the container's id in their names.
+pub(super) fn is_of(groups: &str, container: &ContainerId) -> bool {
+    groups.lines().any(|line| line.contains(container.as_str()))
+}
+
+/// Why there is no descriptor.
+enum TakeError {
+    /// PID 1 of the container is on its way.
+    NotYet(io::Error),
+    /// Another attempt would fail like this one.
+    Never(io::Error),
+}
+
+impl From<TakeError> for io::Error {
+    fn from(error: TakeError) -> Self {
+        match error {
+            TakeError::NotYet(error) | TakeError::Never(error) => error,
+        }
+    }
+}
+
+/// Takes a descriptor out of a process that must be PID 1 of a container.
+fn end_of(pid: i64, number: RawFd) -> Result<(StdStream, Pid), TakeError> {
+    let never = |error: Errno| TakeError::Never(error.into());
+    let known = i32::try_from(pid).ok().filter(|pid| *pid > 1).and_then(Pid::from_raw);
+    let at = known
+        .ok_or_else(|| TakeError::Never(refused(format!("{pid} is not the process id of a container"))))?;
+    let process = pidfd_open(at, PidfdFlags::empty()).map_err(never)?;
+    // Read after the pidfd is open: if the id has passed to another process by now, the next call fails.
+    let command = fs::read(format!("/proc/{pid}/cmdline")).map_err(TakeError::Never)?;
+    if command != format!("{AGENT_PROGRAM}\0init\0").into_bytes() {
+        let mut words = command.split(|byte| *byte == 0);
+        // All of it may be long: a runtime's own command line.
+        let program = String::from_utf8_lossy(words.next().unwrap_or_default()).into_owned();
+        let error = refused(format!("process {pid} runs {program:?}, not the agent"));
+        // The process that becomes the agent is the runtime's, `runc init`.
+        let starts = words.next() == Some(b"init") && program != AGENT_PROGRAM;
+        return Err(if starts { TakeError::NotYet(error) } else { TakeError::Never(error) });
+    }
+    match pidfd_getfd(&process, number, PidfdGetfdFlags::empty()) {
+        Ok(socket) => Ok((socket.into(), at)),
+        Err(Errno::BADF) => Err(TakeError::NotYet(Errno::BADF.into())),
+        Err(error) => Err(never(error)),
+    }
+}
+
+/// Checks that the socket's other end belongs to PID 1 and that the offer's token comes out of it: otherwise
+/// it is some other descriptor, or of another machine's process.
+pub(super) async fn proven(socket: StdStream, at: Pid, token: [u8; 16]) -> io::Result<Carrier> {
+    let peer = socket_peercred(&socket)?.pid;
+    if peer != at {
+        let (peer, at) = (peer.as_raw_nonzero(), at.as_raw_nonzero());
+        return Err(refused(format!("its other end is process {peer}, not {at}")));
+    }
+    // The token is there since before the number was told. Only a look: of another descriptor nothing may be
+    // taken.
+    let mut received = [0; 16];
+    let (seen, _) = recv(&socket, &mut received, RecvFlags::PEEK | RecvFlags::DONTWAIT)?;
+    if seen != token.len() || received != token {
+        return Err(refused("its first bytes are not the token".to_owned()));
+    }
+    let (mut from, to) = halves(socket)?;
+    from.read_exact(&mut received).await?;
+    Ok((Box::new(from), Box::new(to)))
+}
