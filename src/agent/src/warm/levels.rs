@@ -16,6 +16,9 @@ use super::state::Warm;
 /// A level has the processor for itself for this long, before the next one is restored.
 const ALONE: Duration = Duration::from_millis(100);
 
+/// A run that comes right behind the request for a warm part says which part is wanted first.
+const AT_ONCE: Duration = Duration::from_millis(2);
+
 /// One level.
 pub(super) struct Level {
     pub(super) part: Rc<Warm>,
@@ -23,23 +26,58 @@ pub(super) struct Level {
 }
 
 /// Keeps all levels and the main part standing, for as long as the container lives. They are restored one
-/// after the other, the lightest first: it serves within milliseconds.
+/// after the other, the lightest first: it serves within milliseconds. A part that a run waits for is next,
+/// and does not wait for the one that is being restored.
 pub(super) async fn keep_levels(warm: Rc<Warm>, spec: Rc<WarmSpec>) {
-    for level in warm.levels() {
-        let Some(spec) = level.spec() else { continue };
-        spawn_local(keep(level.clone(), spec));
+    let mut parts = warm.levels();
+    parts.push(warm.clone());
+    let mut pending: Vec<usize> = (0..parts.len()).collect();
+    let run_comes = async {
+        while warm.wanted().is_none() {
+            warm.news().await;
+        }
+    };
+    let _ = tokio::time::timeout(AT_ONCE, run_comes).await;
+    while !pending.is_empty() {
+        let at = pending.remove(next(&pending, warm.wanted()));
+        let part = parts[at].clone();
+        let spec = if Rc::ptr_eq(&part, &warm) { Some(spec.clone()) } else { part.spec() };
+        let Some(spec) = spec else { continue };
+        spawn_local(keep(part.clone(), spec));
         let settled = async {
-            while level.stands().is_none() && level.not_restored().is_none() {
-                level.news().await;
+            while part.stands().is_none() && part.not_restored().is_none() {
+                let news = warm.news();
+                if warm.wanted().is_some_and(|wanted| pending.contains(&wanted)) {
+                    return;
+                }
+                news.await;
             }
         };
         let _ = tokio::time::timeout(ALONE, settled).await;
     }
-    keep(warm, spec).await;
+}
+
+/// Which of the parts that are still to be restored is next: its place among them. There is at least one.
+fn next(pending: &[usize], wanted: Option<usize>) -> usize {
+    pending.iter().position(|part| Some(*part) == wanted).unwrap_or(0)
 }
 
 /// What the level at this place asks for, as a specification of its own.
 pub(super) fn level_spec(spec: &WarmSpec, at: usize) -> WarmSpec {
     let restore = spec.levels.get(at).map_or_else(Vec::new, |level| level.restore.clone());
     WarmSpec { argv: Vec::new(), env: spec.env.clone(), restore, levels: Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_part_that_a_run_waits_for_is_next_and_otherwise_the_lightest() {
+        assert_eq!(next(&[0, 1, 2], None), 0);
+        assert_eq!(next(&[0, 1, 2], Some(0)), 0);
+        assert_eq!(next(&[0, 1, 2], Some(2)), 2);
+        assert_eq!(next(&[1, 2], Some(2)), 1);
+        assert_eq!(next(&[1, 2], Some(0)), 0, "it is on its way already");
+    }
 }

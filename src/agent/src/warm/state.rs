@@ -54,6 +54,8 @@ pub(crate) struct Warm {
     is_import_asked_for: Cell<bool>,
     /// Its lighter parts, the lightest first.
     levels: RefCell<Vec<Level>>,
+    /// The place of the level that a run came for last, or the number of levels for this part.
+    wanted: Cell<Option<usize>>,
     /// Something changed here, or in one of the levels, which share this.
     news: Rc<Notify>,
 }
@@ -80,6 +82,7 @@ impl Warm {
             not_restored: RefCell::default(),
             is_import_asked_for: Cell::new(false),
             levels: RefCell::default(),
+            wanted: Cell::new(None),
             news: Rc::default(),
         })
     }
@@ -109,6 +112,7 @@ impl Warm {
             .iter()
             .map(|level| (level.part.clone(), level.words.suffice(&input.code)))
             .partition(|(_, suffices)| *suffices);
+        self.want(fit.first().map(|(level, _)| level));
         for (level, _) in fit {
             match level.run_in_part(spec, run, input).await {
                 Err(back) => input = back,
@@ -126,6 +130,21 @@ impl Warm {
             }
         }
         Err(input)
+    }
+
+    /// A run has come that this level is enough for, or only the main part.
+    fn want(&self, level: Option<&Rc<Self>>) {
+        let levels = self.levels.borrow();
+        let at = level.and_then(|level| levels.iter().position(|known| Rc::ptr_eq(&known.part, level)));
+        let wanted = Some(at.unwrap_or(levels.len()));
+        if self.wanted.replace(wanted) != wanted {
+            self.news.notify_waiters();
+        }
+    }
+
+    /// The place of the level that a run came for last, or the number of levels for the main part.
+    pub(super) fn wanted(&self) -> Option<usize> {
+        self.wanted.get()
     }
 
     /// Gives a run to the part that stands, or will stand soon. An input that comes back was not run.

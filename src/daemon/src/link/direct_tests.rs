@@ -134,6 +134,21 @@ async fn only_a_container_s_first_process_is_taken_from() {
 }
 
 #[tokio::test]
+async fn a_process_that_has_ended_is_none_even_before_somebody_has_waited_for_it() {
+    let mut ended = std::process::Command::new("true").stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let pid = i64::from(ended.id());
+    // Its end closes this; then it has no memory any more, and nobody has waited.
+    io::Read::read_to_end(ended.stdout.as_mut().unwrap(), &mut Vec::new()).unwrap();
+    while !fs::read(format!("/proc/{pid}/cmdline")).unwrap().is_empty() {
+        std::thread::yield_now();
+    }
+    let container: ContainerId = "4e5f".repeat(16).parse().unwrap();
+    let error = take_standing(pid, &container).await.err().unwrap();
+    assert_eq!(Errno::from_io_error(&error), Some(Errno::SRCH), "{error}");
+    ended.wait().unwrap();
+}
+
+#[tokio::test]
 async fn only_the_offered_descriptor_is_used() {
     let pair = |says: &[u8]| {
         let (mut theirs, ours) = StdStream::pair().unwrap();

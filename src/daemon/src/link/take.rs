@@ -138,6 +138,10 @@ fn end_of(pid: i64, number: RawFd) -> Result<(StdStream, Pid), TakeError> {
     // Read after the pidfd is open: if the id has passed to another process by now, the next call fails.
     let command = fs::read(format!("/proc/{pid}/cmdline")).map_err(TakeError::Never)?;
     if command != format!("{AGENT_PROGRAM}\0init\0").into_bytes() {
+        if command.is_empty() {
+            // It has ended, and nobody has waited for it yet. A kernel's thread has no words either.
+            return Err(never(Errno::SRCH));
+        }
         let mut words = command.split(|byte| *byte == 0);
         // All of it may be long: a runtime's own command line.
         let program = String::from_utf8_lossy(words.next().unwrap_or_default()).into_owned();
