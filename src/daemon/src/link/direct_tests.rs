@@ -9,7 +9,7 @@ use rustix::process::{Pid, getpid};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::super::Carrier;
-use super::super::take::{is_of, proven, take, take_standing};
+use super::super::take::{has_ended, is_of, proven, take, take_standing};
 use super::*;
 use crate::engine::ContainerId;
 
@@ -133,13 +133,21 @@ async fn only_a_container_s_first_process_is_taken_from() {
     expect_refusal(take_standing(own, &container), "not the agent").await;
 }
 
+#[test]
+fn a_process_has_ended_when_its_state_says_so() {
+    assert!(has_ended("7 (agent) Z 1 7 7 0 -1 4228172"));
+    assert!(!has_ended("7 (agent) S 1 7 7 0 -1 4228172"));
+    assert!(!has_ended("7 (a) Z b) R 1 7 7"));
+    assert!(!has_ended(""));
+}
+
 #[tokio::test]
 async fn a_process_that_has_ended_is_none_even_before_somebody_has_waited_for_it() {
     let mut ended = std::process::Command::new("true").stdout(std::process::Stdio::piped()).spawn().unwrap();
     let pid = i64::from(ended.id());
-    // Its end closes this; then it has no memory any more, and nobody has waited.
+    // Its end closes this, a moment before it has ended.
     io::Read::read_to_end(ended.stdout.as_mut().unwrap(), &mut Vec::new()).unwrap();
-    while !fs::read(format!("/proc/{pid}/cmdline")).unwrap().is_empty() {
+    while !has_ended(&fs::read_to_string(format!("/proc/{pid}/stat")).unwrap()) {
         std::thread::yield_now();
     }
     let container: ContainerId = "4e5f".repeat(16).parse().unwrap();

@@ -112,6 +112,13 @@ pub(super) fn is_of(groups: &str, container: &ContainerId) -> bool {
     groups.lines().any(|line| line.contains(container.as_str()))
 }
 
+/// Whether a process has ended, by `/proc/PID/stat`: its state is behind its name, which may have any
+/// character.
+pub(super) fn has_ended(stat: &str) -> bool {
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    matches!(state, Some('Z' | 'X'))
+}
+
 /// Why there is no descriptor.
 enum TakeError {
     /// PID 1 of the container is on its way.
@@ -139,8 +146,10 @@ fn end_of(pid: i64, number: RawFd) -> Result<(StdStream, Pid), TakeError> {
     let command = fs::read(format!("/proc/{pid}/cmdline")).map_err(TakeError::Never)?;
     if command != format!("{AGENT_PROGRAM}\0init\0").into_bytes() {
         if command.is_empty() {
-            // It has ended, and nobody has waited for it yet. A kernel's thread has no words either.
-            return Err(never(Errno::SRCH));
+            // It has ended, and nobody has waited for it yet; or it is about to become the agent.
+            let error = Errno::SRCH.into();
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).map_err(TakeError::Never)?;
+            return Err(if has_ended(&stat) { TakeError::Never(error) } else { TakeError::NotYet(error) });
         }
         let mut words = command.split(|byte| *byte == 0);
         // All of it may be long: a runtime's own command line.
