@@ -27,6 +27,9 @@ use crate::{apply, baseline, collect, intercept, probe, run_stream, tree, warm};
 /// Connections that have not sent their hello yet; only code in the container could make more.
 const MAX_STRANGERS: usize = 8;
 
+/// For another attempt to make a standing pair.
+const RENEWED_AFTER: Duration = Duration::from_millis(250);
+
 pub(crate) fn main() -> std::io::Result<()> {
     // The program's mode makes it so already; this is for a copy with another mode.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
@@ -95,7 +98,7 @@ async fn stand(container: Rc<Container>, mut standing: Standing, mut ours: Carri
         ours = loop {
             match standing.renew() {
                 Ok(ours) => break ours,
-                Err(_) => container.bridged.notified().await, // out of descriptors: code holds them
+                Err(_) => tokio::time::sleep(RENEWED_AFTER).await, // out of descriptors: code holds them
             }
         };
     }

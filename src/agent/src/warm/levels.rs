@@ -13,7 +13,7 @@ use super::keep::keep;
 use super::look::LevelWords;
 use super::state::Warm;
 
-/// A level has the processor for itself for this long, before the next one is restored.
+/// A part has the processor for itself for this long, before the next one is restored.
 const ALONE: Duration = Duration::from_millis(100);
 
 /// A run that comes right behind the request for a warm part says which part is wanted first.
@@ -37,7 +37,9 @@ pub(super) async fn keep_levels(warm: Rc<Warm>, spec: Rc<WarmSpec>) {
             warm.news().await;
         }
     };
-    let _ = tokio::time::timeout(AT_ONCE, run_comes).await;
+    if parts.len() > 1 {
+        let _ = tokio::time::timeout(AT_ONCE, run_comes).await;
+    }
     while !pending.is_empty() {
         let at = pending.remove(next(&pending, warm.wanted()));
         let part = parts[at].clone();

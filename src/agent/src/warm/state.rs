@@ -243,6 +243,8 @@ impl Warm {
         }
         let level =
             |(at, level)| Level { part: self.level(level_spec(&spec, at)), words: LevelWords::of(level) };
+        // A run that came before counted no levels.
+        self.wanted.set(None);
         self.levels.replace(spec.levels.iter().enumerate().map(level).collect());
         Some(known.insert(Rc::new(spec)).clone())
     }

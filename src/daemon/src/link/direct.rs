@@ -88,7 +88,7 @@ impl Drop for DescriptorOwner {
 
 /// Closes descriptors on a thread of its own, since a close may wait. If no thread can be started, it closes
 /// them here.
-fn close_elsewhere(descriptors: Vec<OwnedFd>) {
+pub(super) fn close_elsewhere(descriptors: Vec<OwnedFd>) {
     let _ = std::thread::Builder::new().name("closing".to_owned()).spawn(move || drop(descriptors));
 }
 

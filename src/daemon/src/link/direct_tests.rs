@@ -29,7 +29,7 @@ fn a_descriptor_that_pid_1_keeps_never_makes_the_daemon_wait() {
             let (mut theirs, ours) = StdStream::pair().unwrap();
             let mut kept = ours.try_clone().unwrap();
             theirs.write_all(&TOKEN).unwrap();
-            let (mut from, mut to) = proven(ours, getpid(), TOKEN).await.unwrap();
+            let (mut from, mut to) = proven(ours, getpid(), TOKEN).unwrap();
             kept.set_nonblocking(false).unwrap();
             theirs.write_all(b"x").unwrap();
             tokio::task::yield_now().await;
@@ -50,14 +50,14 @@ async fn nothing_is_taken_of_a_descriptor_that_does_not_have_the_token() {
     let (mut theirs, ours) = StdStream::pair().unwrap();
     let mut kept = ours.try_clone().unwrap();
     theirs.write_all(b"other bytes, of another kind").unwrap();
-    let error = proven(ours, getpid(), TOKEN).await.err().unwrap();
+    let error = proven(ours, getpid(), TOKEN).err().unwrap();
     assert_eq!(error.to_string(), "its first bytes are not the token");
     let mut left = [0; 28];
     io::Read::read_exact(&mut kept, &mut left).unwrap();
     assert_eq!(&left, b"other bytes, of another kind");
     // Nor is there a wait for bytes that may never come.
     let empty = kept.try_clone().unwrap();
-    assert!(proven(empty, getpid(), TOKEN).await.is_err());
+    assert!(proven(empty, getpid(), TOKEN).is_err());
 }
 
 #[test]
@@ -102,7 +102,7 @@ async fn descriptors_that_pid_1_sends_hold_nobody_up() {
     let begun = std::time::Instant::now();
     let (mut theirs, ours) = StdStream::pair().unwrap();
     theirs.write_all(&TOKEN).unwrap();
-    let (mut from, to) = proven(ours, getpid(), TOKEN).await.unwrap();
+    let (mut from, to) = proven(ours, getpid(), TOKEN).unwrap();
     let (near, _far) = lingering();
     let (other, _its_far) = lingering();
     send_with(&theirs, &near);
@@ -165,19 +165,20 @@ async fn only_the_offered_descriptor_is_used() {
     };
     let (mut theirs, ours) = pair(&TOKEN);
     theirs.write_all(b"more").unwrap();
-    let (mut from, mut to) = proven(ours, getpid(), TOKEN).await.unwrap();
+    let (mut from, mut to) = proven(ours, getpid(), TOKEN).unwrap();
     to.write_all(b"hello").await.unwrap();
     let mut more = [0; 4];
     from.read_exact(&mut more).await.unwrap();
     assert_eq!(&more, b"more");
 
     let (_theirs, ours) = pair(&TOKEN);
-    expect_refusal(proven(ours, Pid::from_raw(1).unwrap(), TOKEN), "its other end is process").await;
+    expect_refusal(async { proven(ours, Pid::from_raw(1).unwrap(), TOKEN) }, "its other end is process")
+        .await;
     let (_theirs, ours) = pair(&[8; 16]);
-    expect_refusal(proven(ours, getpid(), TOKEN), "token").await;
+    expect_refusal(async { proven(ours, getpid(), TOKEN) }, "token").await;
     let (theirs, ours) = pair(&TOKEN[..15]);
     drop(theirs);
-    expect_refusal(proven(ours, getpid(), TOKEN), "token").await;
+    expect_refusal(async { proven(ours, getpid(), TOKEN) }, "token").await;
     let file: std::os::fd::OwnedFd = fs::File::open("/dev/null").unwrap().into();
-    expect_refusal(proven(file.into(), getpid(), TOKEN), "socket").await;
+    expect_refusal(async { proven(file.into(), getpid(), TOKEN) }, "socket").await;
 }

@@ -23,9 +23,9 @@ use super::{Carrier, DIAL_WITHIN, Dial, DialError, Greeting, HelloTerms, LinkErr
 /// The pause between two attempts to dial: the engine may be restarting.
 pub(super) const REDIAL_PAUSE: Duration = Duration::from_millis(250);
 
-/// So long a container that has a standing pair may take to answer on it, before it is reached by an exec: it
-/// answers within a millisecond, unless its machine is under heavy load.
-const STANDING_WITHIN: Duration = Duration::from_secs(2);
+/// So long the way by a standing pair may take, with the engine's answer where it is, before the container is
+/// reached by an exec: milliseconds, unless the machine is under heavy load.
+const STANDING_WITHIN: Duration = Duration::from_secs(3);
 
 /// A carrier that breaks sooner than this is short-lived. Code can kill bridges as often as it likes, and
 /// each new one costs an exec.
@@ -45,6 +45,8 @@ pub(super) struct Keeper {
     link: u64,
     /// Whether a standing pair of this container has been a carrier.
     stood: AtomicBool,
+    /// Whether the next carrier may be the standing pair: not after one that was missing or silent.
+    has_pair: AtomicBool,
 }
 
 /// Why a carrier ended.
@@ -64,7 +66,7 @@ impl Keeper {
             }
         };
         shared.direct.store(dialer.wants_direct(), Relaxed);
-        Self { shared, dialer, terms, link, stood: AtomicBool::new(false) }
+        Self { shared, dialer, terms, link, stood: AtomicBool::new(false), has_pair: AtomicBool::new(true) }
     }
 
     /// Makes the first carrier, then keeps carriers coming in a task of its own until `stop`.
@@ -115,13 +117,14 @@ impl Keeper {
     /// error comes with whether it is final.
     async fn connect(&self) -> Result<(Carrier, BytesMut, Greeting), (LinkError, bool)> {
         let attempt = async {
-            if self.shared.direct.load(Relaxed) {
+            if self.shared.direct.load(Relaxed) && self.has_pair.load(Relaxed) {
                 match tokio::time::timeout(STANDING_WITHIN, self.stand()).await {
                     Ok(Ok(connected)) => return Ok(connected),
                     Ok(Err((error, true))) => return Err((error, true)),
                     Ok(Err((why, false))) => debug!(%why, "a container is reached by an exec"),
-                    Err(_) => debug!("a container is reached by an exec: its standing pair is silent"),
+                    Err(_) => debug!("a container is reached by an exec: it took too long by its pair"),
                 }
+                self.has_pair.store(false, Relaxed);
             }
             let carrier = self.dialer.dial().await.map_err(|error| {
                 let gone = matches!(error, DialError::Gone(_));
@@ -133,8 +136,8 @@ impl Keeper {
             };
             let asks = self.shared.direct.load(Relaxed);
             let (carrier, rest, greeting, offer) = self.greet(carrier, asks).await.map_err(refused)?;
-            let Some(offer) = offer else { return Ok((carrier, rest, greeting)) };
             self.shared.direct.store(false, Relaxed);
+            let Some(offer) = offer else { return Ok((carrier, rest, greeting)) };
             let direct = match self.dialer.direct(offer).await {
                 Ok(direct) => direct,
                 Err(error) => {

@@ -1,5 +1,5 @@
 //! Takes a direct carrier out of PID 1 of a container, if the daemon and the container share a kernel, and
-//! the daemon may trace (`CAP_SYS_PTRACE`, which root has); otherwise the stream of an exec stays.
+//! the daemon may trace (`CAP_SYS_PTRACE`, which root has); otherwise the stream of an exec is used.
 //!
 //! ```text
 //!  the container runs ─► pidfd_getfd(PID 1, the known number) ─► is it the standing pair's end? ─► hello
@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The standing pair saves the exec, which costs the engine more than anything else in the life of a
-//! container but its start and its removal. The offer is for an agent whose standing pair is spoiled: a
-//! daemon took it, and died before its hello.
+//! container but its start and its removal. The offer is for an agent without one: of an older build, or
+//! after a daemon that took the pair and died before its hello.
 //!
 //! A descriptor must never be used before it is known to be the daemon's end: the process id can belong to
 //! another machine or, by now, to another process, and the number can be any of that process's descriptors.
@@ -27,10 +27,9 @@ use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{RecvFlags, recv};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
-use tokio::io::AsyncReadExt;
 
 use super::Carrier;
-use super::direct::{halves, refused};
+use super::direct::{close_elsewhere, halves, refused};
 use crate::engine::ContainerId;
 
 /// `CAP_SYS_PTRACE` of capabilities(7).
@@ -39,6 +38,9 @@ const SYS_PTRACE: u32 = 19;
 /// PID 1 of a container that the engine has started is there within milliseconds; on a machine under heavy
 /// load the exec that follows waits longer.
 const STARTS_WITHIN: Duration = Duration::from_millis(500);
+
+/// Its standing pair is there at once after that.
+const STANDS_WITHIN: Duration = Duration::from_millis(100);
 
 /// Whether a direct carrier is possible: the engine is on this machine, and this process may trace others.
 pub(super) fn is_possible(local: bool) -> bool {
@@ -78,7 +80,7 @@ pub(super) fn log_once(why: &dyn std::fmt::Display) {
 /// The descriptor cannot be taken, or is not the offered end.
 pub(super) async fn take(pid: i64, offer: Offer) -> io::Result<Carrier> {
     let (socket, at) = end_of(pid, offer.fd).map_err(io::Error::from)?;
-    proven(socket, at, offer.token).await
+    proven(socket, at, offer.token)
 }
 
 /// Takes the daemon's end of the pair that stands ready in PID 1 of a container, as soon as there is one.
@@ -93,17 +95,24 @@ pub(super) async fn take_standing(pid: i64, container: &ContainerId) -> io::Resu
             Ok(taken) => break taken,
             // The engine has started it a moment ago. There is no event to wait for, only the appearance of
             // the number.
-            Err(TakeError::NotYet(_)) if begun.elapsed() < STARTS_WITHIN => {
+            Err(TakeError::NotYet(error)) => {
+                // An agent of an older build never has the number; this one makes it before anything else.
+                let has_begun = Errno::from_io_error(&error) == Some(Errno::BADF);
+                if begun.elapsed() > if has_begun { STANDS_WITHIN } else { STARTS_WITHIN } {
+                    return Err(error);
+                }
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
-            Err(error) => return Err(error.into()),
+            Err(TakeError::Never(error)) => return Err(error),
         }
     };
     // Without a secret of an offer, only this tells it from PID 1 of another machine's container.
-    if !is_of(&fs::read_to_string(format!("/proc/{pid}/cgroup"))?, container) {
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup"));
+    if !groups.is_ok_and(|groups| is_of(&groups, container)) {
+        close_elsewhere(vec![socket.into()]);
         return Err(refused(format!("process {pid} is of another container")));
     }
-    proven(socket, at, STANDING_TOKEN).await
+    proven(socket, at, STANDING_TOKEN)
 }
 
 /// Whether the control groups of a process, as `/proc/PID/cgroup` shows them, are those of a container: every
@@ -166,22 +175,32 @@ fn end_of(pid: i64, number: RawFd) -> Result<(StdStream, Pid), TakeError> {
     }
 }
 
-/// Checks that the socket's other end belongs to PID 1 and that the offer's token comes out of it: otherwise
-/// it is some other descriptor, or of another machine's process.
-pub(super) async fn proven(socket: StdStream, at: Pid, token: [u8; 16]) -> io::Result<Carrier> {
-    let peer = socket_peercred(&socket)?.pid;
+/// A carrier of a descriptor, once it is known to be the daemon's end.
+pub(super) fn proven(socket: StdStream, at: Pid, token: [u8; 16]) -> io::Result<Carrier> {
+    if let Err(error) = prove(&socket, at, token) {
+        close_elsewhere(vec![socket.into()]);
+        return Err(error);
+    }
+    let (from, to) = halves(socket)?;
+    Ok((Box::new(from), Box::new(to)))
+}
+
+/// Checks that the socket's other end belongs to PID 1 and that the token comes out of it: otherwise it is
+/// some other descriptor, or of another machine's process.
+fn prove(socket: &StdStream, at: Pid, token: [u8; 16]) -> io::Result<()> {
+    let peer = socket_peercred(socket)?.pid;
     if peer != at {
         let (peer, at) = (peer.as_raw_nonzero(), at.as_raw_nonzero());
         return Err(refused(format!("its other end is process {peer}, not {at}")));
     }
-    // The token is there since before the number was told. Only a look: of another descriptor nothing may be
-    // taken.
-    let mut received = [0; 16];
-    let (seen, _) = recv(&socket, &mut received, RecvFlags::PEEK | RecvFlags::DONTWAIT)?;
-    if seen != token.len() || received != token {
-        return Err(refused("its first bytes are not the token".to_owned()));
+    // The token is there since before the number was told. First only a look: of another descriptor nothing
+    // may be taken. Then again, since a daemon that starts meanwhile may have taken it.
+    for flags in [RecvFlags::PEEK | RecvFlags::DONTWAIT, RecvFlags::DONTWAIT] {
+        let mut received = [0; 16];
+        let (seen, _) = recv(socket, &mut received, flags)?;
+        if seen != token.len() || received != token {
+            return Err(refused("its first bytes are not the token".to_owned()));
+        }
     }
-    let (mut from, to) = halves(socket)?;
-    from.read_exact(&mut received).await?;
-    Ok((Box::new(from), Box::new(to)))
+    Ok(())
 }
