@@ -35,10 +35,8 @@ impl Dial for Ready {
     }
 
     fn standing(&self) -> Pin<Box<dyn Future<Output = Result<Carrier, DialError>> + Send + '_>> {
-        let other = match self.other {
-            Other::Ends if self.stood.swap(true, Ordering::Relaxed) => Other::Gone,
-            other => other,
-        };
+        let has_ended = self.other == Other::Ends && self.stood.swap(true, Ordering::Relaxed);
+        let other = if has_ended { Other::Gone } else { self.other };
         Box::pin(async move {
             match other {
                 Other::Agent => Ok(carrier_with(greeting(Vec::new()), false)),
