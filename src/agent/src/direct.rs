@@ -8,9 +8,9 @@
 //!                 from it ─► hello over the pair ─► the pair is the carrier, the bridge's exec ends
 //! ```
 //!
-//! A daemon that takes the standing pair needs no exec. The offer is for one that could not. Only a process
-//! that may trace PID 1 can take either, so none in the container can; and the daemon has to know the
-//! secret on this carrier as on any other.
+//! A daemon that takes the standing pair needs no exec. A daemon that found no standing pair gets the offer.
+//! Only a process that may trace PID 1 can take either pair, so none in the container can. The daemon has to
+//! know the secret on this carrier as on any other.
 //!
 //! The number of the standing pair must never be free: otherwise a descriptor that code hands over could
 //! get it.

@@ -45,7 +45,7 @@ pub(super) struct Keeper {
     link: u64,
     /// Whether a standing pair of this container has been a carrier.
     stood: AtomicBool,
-    /// Whether the next carrier may be the standing pair: not after one that was missing or silent.
+    /// False once the standing pair was missing or did not answer: it is not tried again.
     has_pair: AtomicBool,
 }
 

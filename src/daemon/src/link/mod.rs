@@ -93,7 +93,7 @@ pub trait Dial: Send + Sync + 'static {
     /// Makes a new carrier. The one before is broken or about to be abandoned.
     fn dial(&self) -> Pin<Box<dyn Future<Output = Result<Carrier, DialError>> + Send + '_>>;
 
-    /// Whether a direct carrier is possible: one that stands ready, or one for which the hello asks.
+    /// Whether this dialer can make direct carriers, from a standing pair or from an offer.
     fn wants_direct(&self) -> bool {
         false
     }

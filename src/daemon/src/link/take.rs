@@ -88,6 +88,7 @@ pub(super) async fn take(pid: i64, offer: Offer) -> io::Result<Carrier> {
 ///
 /// # Errors
 /// The process is not PID 1 of this container, or it has no such pair: its agent is of an older build.
+/// `ESRCH`: the process has ended.
 pub(super) async fn take_standing(pid: i64, container: &ContainerId) -> io::Result<Carrier> {
     let begun = Instant::now();
     let (socket, at) = loop {
