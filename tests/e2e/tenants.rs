@@ -214,9 +214,15 @@ async fn every_kind_of_connection_of_a_revoked_token_ends_at_once() {
     let mut ends = JoinSet::new();
     let revoked = Instant::now();
     revoke(&d.store, "ann");
-    for (what, stream) in of_ann {
+    let revocation = changes(|| Request::new(d.addr, "GET", "/status").bearer(&ann), 200);
+    // Nobody reads the download before the daemon knows of the revocation: it would be at its end by then.
+    let (of_ann, download): (Vec<_>, Vec<_>) = of_ann.into_iter().partition(|(what, _)| *what != "a download");
+    let mut end = |(what, stream)| {
         ends.spawn(async move { (what, rest(stream).await, revoked.elapsed()) });
-    }
+    };
+    of_ann.into_iter().for_each(&mut end);
+    assert_eq!(revocation.await.0, 401);
+    download.into_iter().for_each(&mut end);
     while let Some(ended) = within(PATIENCE, "an end", ends.join_next()).await {
         let (what, bytes, took) = ended.expect("a task");
         eprintln!("{what} ended {took:?} after `paddock token revoke` began, {bytes} bytes");
