@@ -216,7 +216,8 @@ async fn every_kind_of_connection_of_a_revoked_token_ends_at_once() {
     revoke(&d.store, "ann");
     let revocation = changes(|| Request::new(d.addr, "GET", "/status").bearer(&ann), 200);
     // Nobody reads the download before the daemon knows of the revocation: it would be at its end by then.
-    let (of_ann, download): (Vec<_>, Vec<_>) = of_ann.into_iter().partition(|(what, _)| *what != "a download");
+    let (of_ann, download): (Vec<_>, Vec<_>) =
+        of_ann.into_iter().partition(|(what, _)| *what != "a download");
     let mut end = |(what, stream)| {
         ends.spawn(async move { (what, rest(stream).await, revoked.elapsed()) });
     };

@@ -89,6 +89,12 @@ impl Rounds {
         mark
     }
 
+    /// Whether others, if they came now, would be served before this call: its tenant has had its turn.
+    #[must_use]
+    pub fn is_ahead(&self, mark: Mark) -> bool {
+        mark.at > self.present
+    }
+
     /// A call was served.
     pub fn served(&mut self, Mark { at, .. }: Mark) {
         if at > self.present {

@@ -18,5 +18,8 @@ const code = `const { workerData, parentPort } = require('node:worker_threads');
 const workers = [1, 2].map(() => new Worker(code, { eval: true, workerData: memory }));
 await Promise.all(workers.map((worker) => new Promise((resolve) => worker.once('message', resolve))));
 console.log(cells[0], Atomics.load(cells, 1), Atomics.wait(cells, 1, 0));
+// What only `waitAsync` waits for keeps no loop of node alive: node ends with 13 once the workers have ended.
+const alive = setTimeout(() => {}, 60_000);
 const waited = (Atomics as any).waitAsync(cells, 2, 0, 20);
 console.log(waited.async, await waited.value);
+clearTimeout(alive);

@@ -162,6 +162,7 @@ impl PoolCore {
             self.runners.iter().filter(|(_, r)| !r.waiters.is_empty()).map(|(&id, _)| id).collect();
         for runner in waited_for {
             while let Some(oldest) = self.oldest_idle(runner)
+                && !self.keeps_idle(runner)
                 && let Some(waiter) = self.runners.get_mut(&runner).and_then(|r| r.waiters.pop_front())
                 && let Some(member) = self.members.get_mut(&oldest)
             {
@@ -171,6 +172,21 @@ impl PoolCore {
                 actions.push(PoolAction::Grant { waiter: waiter.id, member: oldest, waited });
             }
         }
+    }
+
+    /// Whether what stands idle is kept from the first waiter: its tenant has had its turn, and half of the
+    /// idle containers are for tenants that have not. They are not kept where the waiter's own start could
+    /// not begin.
+    fn keeps_idle(&self, id: RunnerId) -> bool {
+        let Some(runner) = self.runners.get(&id) else { return false };
+        let Some(first) = runner.waiters.front() else { return false };
+        let idle = self.idle().filter(|(_, member, _)| member.runner == id).count();
+        let kept = runner.idle as usize / 2;
+        if first.tenant.tenants < 2 || idle > kept || !self.rounds.is_ahead(first.mark) {
+            return false;
+        }
+        let free = (self.settings.max_members as usize).saturating_sub(self.members.len());
+        self.is_ready(runner) && self.unserved(&self.count_stock()) <= free
     }
 
     /// Refuses waiters that could only wait for the end of a pause. While a start is under way they keep
@@ -199,8 +215,8 @@ impl PoolCore {
             self.unserved(stock).min((self.settings.max_starting as usize).saturating_sub(stock.starting));
         let free = (self.settings.max_members as usize).saturating_sub(self.members.len());
         for _ in 0..needed.saturating_sub(free + stock.leaving) {
-            // A runner with an idle member has no waiter, so every idle member is another runner's. The
-            // runner with the most idle members gives first.
+            // Where slots are missing a runner with an idle member has no waiter ([`Self::keeps_idle`]), so
+            // every idle member is another runner's. The runner with the most idle members gives first.
             let stock = self.count_stock();
             let spare = self
                 .idle()

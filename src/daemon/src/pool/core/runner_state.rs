@@ -47,7 +47,8 @@ pub(super) struct RunnerState {
     pub(super) uid: Option<Uid>,
     /// It serves the daemon itself, and gives way to callers.
     pub(super) gives_way: bool,
-    /// In the order of service. Never non-empty while a member of this runner is idle.
+    /// In the order of service. Empty while a member of this runner is idle, but for tenants that have had
+    /// their turn: some idle members are kept for the others.
     pub(super) waiters: VecDeque<PoolWaiter>,
     failing: Option<Failing>,
     /// A member died soon after it was armed: no attempt before this. This pause is separate from `failing`,

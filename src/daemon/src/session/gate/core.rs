@@ -48,17 +48,18 @@
 //! * **A session needs a permit to have containers.** Calls that wait for one are served round by round
 //!   between their tenants, and of one tenant in the order in which they asked ([`crate::tenants::fair`]). At
 //!   most `pool.queue` of them wait: of too many, the last of the tenant that has most waiting is denied. A
-//!   tenant has no more permits than its limit; the last free one is kept for a tenant that has none, where
-//!   there are others; and operators have one of their own. Otherwise a free permit never stays free while a
-//!   call waits. A program that certainly gets none is refused before anything is done for it
-//!   ([`Core::refuses`]).
+//!   tenant has no more permits than its limit; the last free one is kept, where there are several tenants,
+//!   for one that has none, and for one at work that has less than its part ([`parts`]); and operators have
+//!   one of their own. Otherwise a free permit never stays free while a call waits. A program that certainly
+//!   gets none is refused before anything is done for it ([`Core::refuses`]).
 //! * **A session that rests is evicted as soon as another needs its permit**, and only then: first those of
-//!   the tenant that needs it, then those of a tenant that has more of them, or that has not been at work for
-//!   a while; the least recently used first, and never more sessions than calls wait. A session whose own
-//!   calls wait is spared until it has had its permit for [`SLICE`], so that a long queue in one session
-//!   neither loses its containers between two calls nor keeps all other sessions out. A session that a call
-//!   is in is never evicted. For a container that the pool has no slot for ([`Event::PoolFull`]), one session
-//!   of the tenant that has most is evicted, if one rests at that moment.
+//!   the tenant that needs it, if it has its part, then those of a tenant that has more of them, or that
+//!   has not been at work for a while; if it has less, its own go last. The least recently used goes first,
+//!   and never more sessions than calls wait. A session whose own calls wait is spared until it has had its
+//!   permit for [`SLICE`], so that a long queue in one session neither loses its containers between two
+//!   calls nor keeps all other sessions out. A session that a call is in is never evicted. For a container
+//!   that the pool has no slot for ([`Event::PoolFull`]), one session of the tenant that has most is
+//!   evicted, if one rests at that moment.
 //! * **Closing** denies the programs that wait, cancels what runs, waits (without a deadline) for the whole
 //!   session, and then drops its containers. A call that comes later waits behind it, and finds its files
 //!   again.
@@ -76,6 +77,7 @@
 
 mod calls;
 mod chores;
+mod parts;
 mod permits;
 mod state;
 mod sweep;

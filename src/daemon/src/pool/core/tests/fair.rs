@@ -23,22 +23,33 @@ struct Pool {
 
 impl Pool {
     fn new(queue: u32) -> Self {
+        Self::of(queue, 0, 50)
+    }
+
+    /// With so many idle containers for each of two runners, and so many places.
+    fn of(queue: u32, idle: u32, max_members: u32) -> Self {
         let settings = RawPoolSettings {
-            idle_per_runner: 0,
+            idle_per_runner: idle,
             max_starting: 1,
             idle_ttl: Duration::from_secs(60),
             queue,
             wait: Duration::from_secs(90),
             uid_range: 20_000..=20_099,
             backoff: Backoff { first: Duration::from_secs(1), max: Duration::from_secs(9) },
-            max_members: 50,
+            max_members,
         };
-        let mut core = PoolCore::new(PoolSettings::try_from(settings).unwrap());
-        let now = Instant::now();
+        let mut pool = Self {
+            core: PoolCore::new(PoolSettings::try_from(settings).unwrap()),
+            now: Instant::now(),
+            last: 0,
+            starting: Vec::new(),
+            granted: Vec::new(),
+            refused: Vec::new(),
+        };
         for runner in [RunnerId(1), RunnerId(2)] {
-            drop(core.on(PoolEvent::RunnerAdded { runner, idle: 0 }, now));
+            pool.send(PoolEvent::RunnerAdded { runner, idle });
         }
-        Self { core, now, last: 0, starting: Vec::new(), granted: Vec::new(), refused: Vec::new() }
+        pool
     }
 
     fn send(&mut self, event: PoolEvent) {
@@ -101,4 +112,35 @@ fn of_too_many_the_last_of_the_flood_is_refused() {
     pool.send(PoolEvent::Tick);
     let late: Vec<WaiterId> = pool.refused[2..].iter().map(|(waiter, _)| *waiter).collect();
     assert!(late.contains(&theirs) && late.len() == 4, "each has its own time: {late:?}");
+}
+
+#[test]
+fn half_of_what_stands_idle_is_kept_for_those_whose_turn_it_is() {
+    let mut pool = Pool::of(100, 2, 50);
+    (0..4).for_each(|_| pool.start());
+    assert!(pool.starting.is_empty(), "two stand idle for each runner");
+    let flood: Vec<WaiterId> = (0..5).map(|_| pool.ask(tenant(1, 1), 1)).collect();
+    assert_eq!(pool.granted, [flood[0]], "the other one is kept");
+    let theirs = pool.ask(tenant(2, 1), 1);
+    assert_eq!(pool.granted, [flood[0], theirs]);
+    // The next start stands idle in its place, and then the flood goes on with starts of its own.
+    pool.start();
+    assert_eq!(pool.granted.len(), 2);
+    (0..2).for_each(|_| pool.start());
+    assert_eq!(pool.granted[2..], flood[1..3]);
+    let again = pool.ask(tenant(2, 1), 1);
+    assert_eq!(pool.granted.last(), Some(&again));
+}
+
+#[test]
+fn nothing_is_kept_from_the_only_tenant_or_where_no_start_could_begin() {
+    let mut pool = Pool::of(100, 2, 50);
+    (0..4).for_each(|_| pool.start());
+    let alone = TenantShare { tenants: 1, ..tenant(1, 1) };
+    let both: Vec<WaiterId> = (0..2).map(|_| pool.ask(alone, 1)).collect();
+    assert_eq!(pool.granted, both);
+    let mut full = Pool::of(100, 2, 4);
+    (0..4).for_each(|_| full.start());
+    let both: Vec<WaiterId> = (0..2).map(|_| full.ask(tenant(1, 1), 1)).collect();
+    assert_eq!(full.granted, both, "every place is taken");
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use super::parts::Parts;
 use super::state::{Chore, Occupancy, SessionState};
 use super::{Action, CallId, Core, Denial, ReleaseReason, SLICE, SessionKey};
 use crate::session::SessionsInUse;
@@ -61,7 +62,7 @@ impl Core {
             _ if self.shutting_down => Denial::ShuttingDown,
             _ if self.permits.contains_key(&key) => return self.grant(key, call, tenant, now, actions),
             // Nobody waits who could have it instead: each call that can have a permit has got it.
-            _ if self.may_have(tenant) => {
+            _ if self.may_have(tenant, now) => {
                 let mark = self.rounds.arrive(tenant);
                 self.rounds.served(mark);
                 return self.grant(key, call, tenant, now, actions);
@@ -89,7 +90,8 @@ impl Core {
         let is_judged_later = self.permits.contains_key(key)
             || self.sessions.get(key).is_some_and(|state| !state.is_idle())
             || self.shutting_down;
-        if is_judged_later || self.may_have(tenant) {
+        // Before time has passed at all, nobody has a permit.
+        if is_judged_later || self.now.is_none_or(|now| self.may_have(tenant, now)) {
             return None;
         }
         if !self.terms.evicts {
@@ -130,9 +132,9 @@ impl Core {
         (self.held_by(tenant.id) >= most).then_some(Denial::TenantFull(most))
     }
 
-    /// Whether one more session of this tenant may have a permit now. The last one is kept for a tenant that
-    /// has none, where there are others.
-    fn may_have(&self, tenant: TenantShare) -> bool {
+    /// Whether one more session of this tenant may have a permit now. The last one is kept, where there are
+    /// other tenants, for one that has none, and for one at work that has less than its part.
+    fn may_have(&self, tenant: TenantShare, now: Instant) -> bool {
         if self.full_for(tenant).is_some() {
             return false;
         }
@@ -143,8 +145,21 @@ impl Core {
         if taken + 1 != most || most == 1 {
             return taken < most;
         }
-        let mut holders: BTreeSet<TenantId> = self.permits.values().map(|permit| permit.tenant.id).collect();
-        holders.insert(tenant.id) || holders.len() >= tenant.tenants
+        self.may_have_last(tenant, None, now)
+    }
+
+    /// Whether a tenant may have the last permit that is free; or would be, without the session `but`.
+    fn may_have_last(&self, tenant: TenantShare, but: Option<&SessionKey>, now: Instant) -> bool {
+        let others = || self.permits.iter().filter(|(key, _)| Some(*key) != but);
+        let parts = Parts::new(self.terms.permits, others().map(|(_, permit)| permit.tenant));
+        let is_at_work = |state: &SessionState| !state.is_idle() || state.used + AT_REST > now;
+        let is_kept = |(key, permit): (&SessionKey, &PermitHeld)| {
+            permit.tenant.id != tenant.id
+                && parts.has_room(permit.tenant)
+                && self.sessions.get(key).is_some_and(is_at_work)
+        };
+        parts.has_none(tenant.id)
+            || parts.holders() >= tenant.tenants && (parts.has_room(tenant) || !others().any(is_kept))
     }
 
     /// A copy of the session's permit was dropped.
@@ -204,7 +219,7 @@ impl Core {
     /// Grants what is free, and evicts as many resting sessions as there are others that want a permit.
     pub(super) fn make_room(&mut self, now: Instant, actions: &mut Vec<Action>) {
         while let Some(key) =
-            self.wants.iter().find(|want| self.may_have(want.tenant)).map(|want| want.key.clone())
+            self.wants.iter().find(|want| self.may_have(want.tenant, now)).map(|want| want.key.clone())
         {
             let of_session: Vec<CallId> =
                 self.wants.iter().filter(|want| want.key == key).map(|want| want.call).collect();
@@ -293,15 +308,12 @@ impl Core {
     /// Evicts the least recently used session that rests, for a tenant; without one, of the tenant that has
     /// most. False if there is none.
     ///
-    /// A tenant's own sessions go first. Those of others go only if their tenant has more of them than this
-    /// one would have, each by its weight; if this one has none at all; or if they have rested for
-    /// [`AT_REST`].
+    /// The sessions of a tenant that has its part go first; those of others go first for one that has less.
+    /// They go only if their tenant has more of them than this one would have, each by its weight; if this
+    /// one has none at all; or if they have rested for [`AT_REST`].
     fn evict(&mut self, by: Option<TenantShare>, now: Instant, actions: &mut Vec<Action>) -> bool {
-        let mut held: BTreeMap<TenantId, u64> = BTreeMap::new();
-        for permit in self.permits.values() {
-            *held.entry(permit.tenant.id).or_default() += 1;
-        }
-        let of = |tenant: TenantShare| held.get(&tenant.id).copied().unwrap_or(0);
+        let parts = Parts::new(self.terms.permits, self.permits.values().map(|permit| permit.tenant));
+        let of = |tenant: TenantShare| parts.held(tenant.id);
         let resting = self.permits.iter().filter_map(|(key, permit)| {
             let state = self.sessions.get(key).filter(|state| state.is_resting())?;
             let is_spared = state.counted() > 0 && now.saturating_duration_since(permit.since) < SLICE;
@@ -309,11 +321,11 @@ impl Core {
         });
         let chosen = match by {
             Some(by) => resting
-                .filter(|&(_, _, owner)| by.id == owner.id || self.would_have(by, owner, &held))
+                .filter(|&(_, key, owner)| by.id == owner.id || self.would_have(by, key, now))
                 .filter(|&(used, _, owner)| {
                     by.id == owner.id || may_evict((by, of(by)), (owner, of(owner)), used, now)
                 })
-                .min_by_key(|&(used, key, owner)| (owner.id != by.id, used, key)),
+                .min_by_key(|&(used, key, owner)| ((owner.id == by.id) == parts.has_room(by), used, key)),
             // The loads of two tenants, by their weights: a / b > c / d  ⇔  a · d > c · b.
             None => resting.min_by(|a, b| {
                 let load =
@@ -326,15 +338,10 @@ impl Core {
         true
     }
 
-    /// Whether a tenant could have the permit of a session of this other one: the last one is kept for a
-    /// tenant that has none, which that one may then be.
-    fn would_have(&self, by: TenantShare, owner: TenantShare, held: &BTreeMap<TenantId, u64>) -> bool {
+    /// Whether a tenant could have the permit of this session of another one: the last one may be kept.
+    fn would_have(&self, by: TenantShare, key: &SessionKey, now: Instant) -> bool {
         let is_last = self.permits.len() == self.terms.permits && self.terms.permits > 1;
-        if by.is_operator || !is_last || !held.contains_key(&by.id) {
-            return true;
-        }
-        let has_one_less = usize::from(held.get(&owner.id) == Some(&1));
-        held.len() - has_one_less >= by.tenants
+        by.is_operator || !is_last || self.may_have_last(by, Some(key), now)
     }
 
     /// When time alone lets a waiting call evict a session of another tenant.

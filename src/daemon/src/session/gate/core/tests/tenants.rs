@@ -232,13 +232,15 @@ fn own_sessions_go_first_and_those_of_others_only_from_whoever_has_more_or_is_aw
     let fifth = house.work(a, 4);
     assert!(!house.has(fifth) && house.evicted.len() == 1, "b has two, and a would have four");
     house.wait(AT_REST);
+    assert!(!house.has(fifth) && house.evicted.len() == 1, "b is at work, and has its part");
+    house.leave(b, 1, busy);
+    house.wait(AT_REST);
     assert!(house.has(fifth) && house.evicted.last() == Some(&key(b, 0)), "it was not used for long");
     // And back, from the tenant that has more.
     house.leave(a, 3, fourth);
     let again = house.work(b, 0);
     assert!(house.has(again) && house.evicted.last() == Some(&key(a, 3)), "{:?}", house.evicted);
     // The last session of a tenant is not taken for one that may not have it: the place is kept.
-    house.leave(b, 1, busy);
     house.leave(b, 0, again);
     let evicted = house.evicted.len();
     let sixth = house.work(a, 6);
@@ -247,6 +249,50 @@ fn own_sessions_go_first_and_those_of_others_only_from_whoever_has_more_or_is_aw
     let seventh = house.work(a, 7);
     house.wait(Duration::from_secs(80));
     assert!(!house.has(seventh) && house.evicted.len() == evicted + 1, "{:?}", house.evicted);
+}
+
+#[test]
+fn a_tenant_that_has_less_than_its_part_keeps_its_sessions_beside_a_flood() {
+    let (flood, quiet, mut house) = (tenant(1), tenant(2), House::new(6));
+    let first = house.work(quiet, 0);
+    house.leave(quiet, 0, first);
+    let mut calls: Vec<CallId> = (0..9).map(|n| house.work(flood, n)).collect();
+    let served = |house: &House, calls: &[CallId]| calls.iter().filter(|call| house.has(**call)).count();
+    assert_eq!(served(&house, &calls), 4, "one is kept, since the other tenant is at work");
+    let second = house.work(quiet, 1);
+    assert!(house.has(second) && house.evicted.is_empty(), "{:?}", house.evicted);
+    house.leave(quiet, 1, second);
+    // What the flood gives back is kept again, and then it goes on.
+    house.leave(flood, 0, calls[0]);
+    assert_eq!((served(&house, &calls), &house.evicted[..]), (4, &[key(flood, 0)][..]));
+    let third = house.work(quiet, 2);
+    assert!(house.has(third) && house.evicted.len() == 1, "{:?}", house.evicted);
+    house.leave(quiet, 2, third);
+    house.leave(flood, 1, calls[1]);
+    assert_eq!(served(&house, &calls), 5, "the other tenant has its part");
+    // Beyond its part it loses its own.
+    let fourth = house.work(quiet, 3);
+    assert!(house.has(fourth) && house.evicted.last() == Some(&key(quiet, 0)), "{:?}", house.evicted);
+    house.leave(quiet, 3, fourth);
+    // Nothing is kept for a tenant that is not at work any more.
+    house.wait(Duration::from_secs(10));
+    calls.push(house.work(flood, 20));
+    house.wait(AT_REST);
+    house.leave(flood, 2, calls[2]);
+    assert!(served(&house, &calls) > 5, "{:?}", house.evicted);
+}
+
+#[test]
+fn one_that_has_less_than_its_part_evicts_a_session_of_whoever_has_more() {
+    let (flood, quiet, mut house) = (tenant(1), tenant(2), House::new(4));
+    let first = house.work(quiet, 0);
+    house.leave(quiet, 0, first);
+    house.wait(AT_REST + Duration::from_secs(1));
+    let calls: Vec<CallId> = (0..3).map(|n| house.work(flood, n)).collect();
+    assert!(calls.iter().all(|call| house.has(*call)), "nothing is kept: the other one is away");
+    house.leave(flood, 1, calls[1]);
+    let second = house.work(quiet, 1);
+    assert!(house.has(second) && house.evicted == [key(flood, 1)], "{:?}", house.evicted);
 }
 
 #[test]
