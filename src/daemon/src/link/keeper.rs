@@ -57,6 +57,12 @@ enum CarrierEnd {
     Violated(ProtocolError),
 }
 
+/// A greeting that breaks the protocol is final: the same agent would send it again.
+fn and_whether_final(error: LinkError) -> (LinkError, bool) {
+    let is_final = matches!(error, LinkError::Protocol(_));
+    (error, is_final)
+}
+
 impl Keeper {
     pub(super) fn new(shared: Arc<LinkState>, dialer: Box<dyn Dial>, terms: HelloTerms) -> Self {
         let link = loop {
@@ -130,12 +136,9 @@ impl Keeper {
                 let gone = matches!(error, DialError::Gone(_));
                 (LinkError::Unreachable(error.to_string()), gone)
             })?;
-            let refused = |error| {
-                let gone = matches!(error, LinkError::Protocol(_));
-                (error, gone)
-            };
             let asks = self.shared.direct.load(Relaxed);
-            let (carrier, rest, greeting, offer) = self.greet(carrier, asks).await.map_err(refused)?;
+            let (carrier, rest, greeting, offer) =
+                self.greet(carrier, asks).await.map_err(and_whether_final)?;
             self.shared.direct.store(false, Relaxed);
             let Some(offer) = offer else { return Ok((carrier, rest, greeting)) };
             let direct = match self.dialer.direct(offer).await {
@@ -146,7 +149,7 @@ impl Keeper {
                     return Ok((carrier, rest, greeting));
                 }
             };
-            let (direct, rest, ..) = self.greet(direct, false).await.map_err(refused)?;
+            let (direct, rest, ..) = self.greet(direct, false).await.map_err(and_whether_final)?;
             self.shared.direct.store(true, Relaxed);
             Ok((direct, rest, greeting))
         };
@@ -164,11 +167,7 @@ impl Keeper {
             let gone = matches!(error, DialError::Gone(_)) && self.stood.load(Relaxed);
             (LinkError::Unreachable(error.to_string()), gone)
         })?;
-        let refused = |error| {
-            let gone = matches!(error, LinkError::Protocol(_));
-            (error, gone)
-        };
-        let (carrier, rest, greeting, _) = self.greet(carrier, false).await.map_err(refused)?;
+        let (carrier, rest, greeting, _) = self.greet(carrier, false).await.map_err(and_whether_final)?;
         self.stood.store(true, Relaxed);
         Ok((carrier, rest, greeting))
     }

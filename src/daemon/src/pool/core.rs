@@ -35,9 +35,9 @@
 //! * **Round by round between the tenants**, within a runner for the containers, and across runners for the
 //!   starts; of one tenant the oldest waiter first ([`crate::tenants::fair`]). When one more comes than may
 //!   wait, the last waiter of the tenant that has most is refused.
-//! * **Half of a runner's idle containers are kept, where there are several tenants**, for those whose turn
-//!   it is: a tenant that has just had some waits for starts of its own, and another one that comes finds a
-//!   container that is armed. None is kept if that start could not begin.
+//! * **Half of a runner's idle containers are kept, where there are several tenants**, for those that have
+//!   not had their turn: a tenant that has just had some waits for starts, and another one that comes finds a
+//!   container that is armed. None is kept while starts for all waiters could not begin.
 //! * **Nothing is started without a need**: a runner needs its `idle` containers plus one for each of
 //!   its waiters; idle and starting containers count. A container in excess of that (its caller went
 //!   away) is kept until its `idle_ttl`.

@@ -9,6 +9,7 @@ use std::time::Instant;
 use super::member::{MemberState, Outlook, PoolMember, Removal};
 use super::runner_state::RunnerState;
 use super::{FAIL_FAST_AFTER, LeaseRefusal, MemberId, PoolAction, PoolCore, RunnerId, Uid};
+use crate::tenants::TenantShare;
 
 /// How many members there are and how many are starting, counted once for a decision.
 #[derive(Debug, Default)]
@@ -162,8 +163,8 @@ impl PoolCore {
             self.runners.iter().filter(|(_, r)| !r.waiters.is_empty()).map(|(&id, _)| id).collect();
         for runner in waited_for {
             while let Some(oldest) = self.oldest_idle(runner)
-                && !self.keeps_idle(runner)
-                && let Some(waiter) = self.runners.get_mut(&runner).and_then(|r| r.waiters.pop_front())
+                && let Some(first) = self.first_served(runner)
+                && let Some(waiter) = self.runners.get_mut(&runner).and_then(|r| r.serve(first))
                 && let Some(member) = self.members.get_mut(&oldest)
             {
                 member.state = MemberState::Leased;
@@ -174,19 +175,36 @@ impl PoolCore {
         }
     }
 
-    /// Whether what stands idle is kept from the first waiter: its tenant has had its turn, and half of the
-    /// idle containers are for tenants that have not. They are not kept where the waiter's own start could
-    /// not begin.
-    fn keeps_idle(&self, id: RunnerId) -> bool {
+    /// The place of the first waiter that an idle member of its runner is not kept from. None is kept while
+    /// a start for each waiter could not begin: a pause is made, or slots are missing.
+    fn first_served(&self, id: RunnerId) -> Option<usize> {
+        let runner = self.runners.get(&id).filter(|runner| !runner.waiters.is_empty())?;
+        let idle = self.count_idle(id);
+        let first = runner.waiters.iter().position(|waiter| !runner.keeps(idle, waiter.tenant));
+        first.or_else(|| (!self.could_start(id, 0)).then_some(0))
+    }
+
+    /// Whether one more waiter would be served at once.
+    pub(super) fn serves(&self, id: RunnerId, tenant: TenantShare) -> bool {
         let Some(runner) = self.runners.get(&id) else { return false };
-        let Some(first) = runner.waiters.front() else { return false };
-        let idle = self.idle().filter(|(_, member, _)| member.runner == id).count();
-        let kept = runner.idle as usize / 2;
-        if first.tenant.tenants < 2 || idle > kept || !self.rounds.is_ahead(first.mark) {
-            return false;
-        }
+        let idle = self.count_idle(id);
+        idle > 0 && (!runner.keeps(idle, tenant) || runner.waiters.is_empty() && !self.could_start(id, 1))
+    }
+
+    fn count_idle(&self, id: RunnerId) -> usize {
+        self.idle().filter(|(_, member, _)| member.runner == id).count()
+    }
+
+    /// Whether starts could begin for all waiters, and so many `more` of this runner.
+    fn could_start(&self, id: RunnerId, more: usize) -> bool {
         let free = (self.settings.max_members as usize).saturating_sub(self.members.len());
-        self.is_ready(runner) && self.unserved(&self.count_stock()) <= free
+        let mut stock = self.count_stock();
+        let is_ready = self.runners.get(&id).is_some_and(|runner| self.is_ready(runner));
+        // One more waiter needs what one start less leaves to the others.
+        let of_runner = stock.runners.entry(id).or_default();
+        let beyond = more.saturating_sub(of_runner.coming);
+        of_runner.coming = of_runner.coming.saturating_sub(more);
+        is_ready && self.unserved(&stock) + beyond <= free
     }
 
     /// Refuses waiters that could only wait for the end of a pause. While a start is under way they keep
@@ -215,7 +233,7 @@ impl PoolCore {
             self.unserved(stock).min((self.settings.max_starting as usize).saturating_sub(stock.starting));
         let free = (self.settings.max_members as usize).saturating_sub(self.members.len());
         for _ in 0..needed.saturating_sub(free + stock.leaving) {
-            // Where slots are missing a runner with an idle member has no waiter ([`Self::keeps_idle`]), so
+            // Where slots are missing a runner with an idle member has no waiter ([`Self::first_served`]), so
             // every idle member is another runner's. The runner with the most idle members gives first.
             let stock = self.count_stock();
             let spare = self

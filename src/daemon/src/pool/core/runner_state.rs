@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::{Backoff, StartFailure, Uid, WaiterId};
 use crate::tenants::TenantShare;
-use crate::tenants::fair::Mark;
+use crate::tenants::fair::{Mark, Rounds};
 
 /// After this many failed starts in a row, waiters are refused instead of kept waiting through the pause.
 ///
@@ -50,6 +50,8 @@ pub(super) struct RunnerState {
     /// In the order of service. Empty while a member of this runner is idle, but for tenants that have had
     /// their turn: some idle members are kept for the others.
     pub(super) waiters: VecDeque<PoolWaiter>,
+    /// Who has had members of this runner.
+    served: Rounds,
     failing: Option<Failing>,
     /// A member died soon after it was armed: no attempt before this. This pause is separate from `failing`,
     /// which the next successful start clears; otherwise a container that starts well and then dies would be
@@ -81,6 +83,20 @@ impl RunnerState {
     pub(super) fn wait(&mut self, waiter: PoolWaiter) {
         let at = self.waiters.partition_point(|other| other.mark <= waiter.mark);
         self.waiters.insert(at, waiter);
+    }
+
+    /// Takes this waiter out, to be served.
+    pub(super) fn serve(&mut self, at: usize) -> Option<PoolWaiter> {
+        let waiter = self.waiters.remove(at)?;
+        self.served.serve(waiter.tenant);
+        Some(waiter)
+    }
+
+    /// Whether so many idle members are kept from this tenant: it has had its turn, and half of the idle
+    /// members are for those that have not, but no more than there are others.
+    pub(super) fn keeps(&self, idle: usize, tenant: TenantShare) -> bool {
+        let kept = (self.idle as usize / 2).min(tenant.tenants.saturating_sub(1));
+        idle <= kept && self.served.has_had_its_turn(tenant)
     }
 
     /// A start failed: the next one waits longer.

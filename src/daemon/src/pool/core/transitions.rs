@@ -136,7 +136,7 @@ impl PoolCore {
             return actions.push(refuse(id, LeaseRefusal::EngineUnavailable));
         }
         let waiting = self.runners.values().map(|r| r.waiters.len()).sum::<usize>();
-        if self.oldest_idle(wanted).is_none() && waiting >= self.settings.queue as usize {
+        if !self.serves(wanted, tenant) && waiting >= self.settings.queue as usize {
             let all = self.runners.values().flat_map(|runner| &runner.waiters).map(|w| w.tenant);
             let gone = match refused(tenant, all) {
                 Refused::Newcomer => None,

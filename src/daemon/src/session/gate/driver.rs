@@ -160,7 +160,7 @@ impl GateDriver {
 
     /// Why a program of this session certainly gets no permit.
     pub(super) fn refuses(&self, key: &SessionKey, tenant: TenantShare) -> Option<Denial> {
-        self.state().core.refuses(key, tenant)
+        self.state().core.refuses(key, tenant, tokio::time::Instant::now().into_std())
     }
 
     /// The sessions of an owner that are in memory.

@@ -6,6 +6,8 @@ use super::super::{
     Backoff, LeaseRefusal, MemberId, PoolAction, PoolCore, PoolEvent, PoolSettings, RawPoolSettings,
     RunnerId, WaiterId,
 };
+use proptest::prelude::*;
+
 use crate::tenants::{TenantId, TenantShare};
 
 fn tenant(id: u32, weight: u32) -> TenantShare {
@@ -17,6 +19,7 @@ struct Pool {
     now: Instant,
     last: u64,
     starting: Vec<MemberId>,
+    destroying: Vec<MemberId>,
     granted: Vec<WaiterId>,
     refused: Vec<(WaiterId, LeaseRefusal)>,
 }
@@ -43,6 +46,7 @@ impl Pool {
             now: Instant::now(),
             last: 0,
             starting: Vec::new(),
+            destroying: Vec::new(),
             granted: Vec::new(),
             refused: Vec::new(),
         };
@@ -58,7 +62,7 @@ impl Pool {
                 PoolAction::Start { member, .. } => self.starting.push(member),
                 PoolAction::Grant { waiter, .. } => self.granted.push(waiter),
                 PoolAction::Refuse { waiter, refusal } => self.refused.push((waiter, refusal)),
-                PoolAction::Destroy { .. } => {}
+                PoolAction::Destroy { member, .. } => self.destroying.push(member),
             }
         }
     }
@@ -68,6 +72,13 @@ impl Pool {
         let waiter = WaiterId(self.last);
         self.send(PoolEvent::Request { waiter, runner: RunnerId(runner), tenant });
         waiter
+    }
+
+    /// All containers that are to go are gone.
+    fn destroy(&mut self) {
+        while let Some(member) = self.destroying.pop() {
+            self.send(PoolEvent::Destroyed { member });
+        }
     }
 
     /// One container comes up.
@@ -123,7 +134,7 @@ fn half_of_what_stands_idle_is_kept_for_those_whose_turn_it_is() {
     assert_eq!(pool.granted, [flood[0]], "the other one is kept");
     let theirs = pool.ask(tenant(2, 1), 1);
     assert_eq!(pool.granted, [flood[0], theirs]);
-    // The next start stands idle in its place, and then the flood goes on with starts of its own.
+    // The next start stands idle in its place, and then the flood goes on with starts.
     pool.start();
     assert_eq!(pool.granted.len(), 2);
     (0..2).for_each(|_| pool.start());
@@ -143,4 +154,72 @@ fn nothing_is_kept_from_the_only_tenant_or_where_no_start_could_begin() {
     (0..4).for_each(|_| full.start());
     let both: Vec<WaiterId> = (0..2).map(|_| full.ask(tenant(1, 1), 1)).collect();
     assert_eq!(full.granted, both, "every place is taken");
+}
+
+#[test]
+fn what_is_kept_lets_no_tenant_wait_beyond_the_queue() {
+    let mut pool = Pool::of(2, 2, 50);
+    (0..4).for_each(|_| pool.start());
+    let flood: Vec<WaiterId> = (0..4).map(|_| pool.ask(tenant(1, 1), 1)).collect();
+    assert_eq!(pool.granted, [flood[0]]);
+    assert_eq!(pool.refused, [(flood[3], LeaseRefusal::QueueFull)]);
+    let theirs = pool.ask(tenant(2, 1), 1);
+    assert_eq!((pool.granted.last(), pool.refused.len()), (Some(&theirs), 1), "it does not wait");
+}
+
+#[test]
+fn who_goes_away_or_has_a_container_of_another_runner_has_no_more_of_what_is_kept() {
+    let mut pool = Pool::of(9, 2, 50);
+    (0..4).for_each(|_| pool.start());
+    let first = pool.ask(tenant(1, 1), 1);
+    let second = pool.ask(tenant(1, 1), 1);
+    pool.send(PoolEvent::Abandon { waiter: second });
+    let third = pool.ask(tenant(1, 1), 1);
+    let other = pool.ask(tenant(1, 1), 2);
+    assert_eq!(pool.granted, [first, other], "{third:?} has had its turn");
+    // One of several runners that waits is not behind those that have had their turn.
+    let theirs = [pool.ask(tenant(2, 1), 2), pool.ask(tenant(2, 1), 1)];
+    assert_eq!(pool.granted[2..], theirs);
+}
+
+proptest! {
+    /// Whatever several tenants ask for: no more of them wait than may, nobody waits beside a container that it
+    /// may have, and time alone serves nobody.
+    #[test]
+    fn whatever_is_kept_nobody_waits_for_nothing(
+        idle in 0..5_u32,
+        queue in 1..6_u32,
+        places in 8..20_u32,
+        steps in proptest::collection::vec((0..4_u8, 0..3_u32, 1..3_u32), 1..80),
+    ) {
+        let mut pool = Pool::of(queue, idle, places);
+        let mut waiting: Vec<WaiterId> = Vec::new();
+        let mut leased = Vec::new();
+        for (what, who, runner) in steps {
+            match what {
+                0 | 1 => waiting.push(pool.ask(tenant(who, who + 1), runner)),
+                2 if !pool.starting.is_empty() => pool.start(),
+                3 if !waiting.is_empty() => {
+                    let waiter = waiting.remove(who as usize % waiting.len());
+                    pool.send(PoolEvent::Abandon { waiter });
+                }
+                _ => pool.destroy(),
+            }
+            leased.extend(pool.granted.drain(..));
+            waiting.retain(|id| !leased.contains(id) && pool.refused.iter().all(|(gone, _)| gone != id));
+            prop_assert!(waiting.len() <= queue as usize, "{waiting:?}");
+            let starting = pool.starting.len();
+            pool.send(PoolEvent::Tick);
+            prop_assert!(pool.granted.is_empty() && pool.starting.len() == starting, "{:?}", pool.granted);
+        }
+        // Everybody who waits is served by starts, as long as there are places.
+        pool.destroy();
+        while waiting.iter().any(|id| !pool.granted.contains(id)) && !pool.starting.is_empty() {
+            pool.start();
+            pool.destroy();
+        }
+        let taken = leased.len() + pool.granted.len();
+        let is_served = waiting.iter().all(|id| pool.granted.contains(id));
+        prop_assert!(is_served || taken + 2 * idle as usize >= places as usize, "{waiting:?} {taken}");
+    }
 }

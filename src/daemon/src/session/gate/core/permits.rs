@@ -10,8 +10,8 @@ use crate::session::SessionsInUse;
 use crate::tenants::fair::{Mark, Refused, refused};
 use crate::tenants::{TenantId, TenantShare};
 
-/// How long a session must have rested before a tenant that has more of them may evict that of another. Its
-/// owner is not at work then, and loses the start of a container at most.
+/// A tenant is at work with a session until the session has rested for this long. Then a tenant that has more
+/// of them may evict it: its owner loses the start of a container at most.
 pub(super) const AT_REST: Duration = Duration::from_secs(30);
 
 /// Permits beyond `sessions.max` that only operators may have: they get in when everything is in use.
@@ -62,7 +62,7 @@ impl Core {
             _ if self.shutting_down => Denial::ShuttingDown,
             _ if self.permits.contains_key(&key) => return self.grant(key, call, tenant, now, actions),
             // Nobody waits who could have it instead: each call that can have a permit has got it.
-            _ if self.may_have(tenant, now) => {
+            _ if self.parts(now).may_have(tenant) => {
                 let mark = self.rounds.arrive(tenant);
                 self.rounds.served(mark);
                 return self.grant(key, call, tenant, now, actions);
@@ -86,12 +86,16 @@ impl Core {
     /// Why a program of this session gets no permit, if that is certain before anything is done for it: a
     /// burst of calls that are refused must not read the store for each of them, nor wait for places that
     /// the work of others has. Where calls are in the session or wait in it, a program is judged in its turn.
-    pub(in crate::session::gate) fn refuses(&self, key: &SessionKey, tenant: TenantShare) -> Option<Denial> {
+    pub(in crate::session::gate) fn refuses(
+        &self,
+        key: &SessionKey,
+        tenant: TenantShare,
+        now: Instant,
+    ) -> Option<Denial> {
         let is_judged_later = self.permits.contains_key(key)
             || self.sessions.get(key).is_some_and(|state| !state.is_idle())
             || self.shutting_down;
-        // Before time has passed at all, nobody has a permit.
-        if is_judged_later || self.now.is_none_or(|now| self.may_have(tenant, now)) {
+        if is_judged_later || self.parts(now).may_have(tenant) {
             return None;
         }
         if !self.terms.evicts {
@@ -132,34 +136,18 @@ impl Core {
         (self.held_by(tenant.id) >= most).then_some(Denial::TenantFull(most))
     }
 
-    /// Whether one more session of this tenant may have a permit now. The last one is kept, where there are
-    /// other tenants, for one that has none, and for one at work that has less than its part.
-    fn may_have(&self, tenant: TenantShare, now: Instant) -> bool {
-        if self.full_for(tenant).is_some() {
-            return false;
-        }
-        let (taken, most) = (self.permits.len(), self.terms.permits);
-        if tenant.is_operator {
-            return taken < most + FOR_OPERATORS;
-        }
-        if taken + 1 != most || most == 1 {
-            return taken < most;
-        }
-        self.may_have_last(tenant, None, now)
+    /// Who has the permits now.
+    fn parts(&self, now: Instant) -> Parts {
+        self.parts_without(|_| false, now)
     }
 
-    /// Whether a tenant may have the last permit that is free; or would be, without the session `but`.
-    fn may_have_last(&self, tenant: TenantShare, but: Option<&SessionKey>, now: Instant) -> bool {
-        let others = || self.permits.iter().filter(|(key, _)| Some(*key) != but);
-        let parts = Parts::new(self.terms.permits, others().map(|(_, permit)| permit.tenant));
+    fn parts_without(&self, is_left_out: impl Fn(&SessionKey) -> bool, now: Instant) -> Parts {
         let is_at_work = |state: &SessionState| !state.is_idle() || state.used + AT_REST > now;
-        let is_kept = |(key, permit): (&SessionKey, &PermitHeld)| {
-            permit.tenant.id != tenant.id
-                && parts.has_room(permit.tenant)
-                && self.sessions.get(key).is_some_and(is_at_work)
-        };
-        parts.has_none(tenant.id)
-            || parts.holders() >= tenant.tenants && (parts.has_room(tenant) || !others().any(is_kept))
+        let counted = self.permits.iter().filter(|(key, _)| !is_left_out(key));
+        Parts::new(
+            self.terms.permits,
+            counted.map(|(key, permit)| (permit.tenant, self.sessions.get(key).is_some_and(is_at_work))),
+        )
     }
 
     /// A copy of the session's permit was dropped.
@@ -216,11 +204,9 @@ impl Core {
         actions.push(Action::Grant { key, call });
     }
 
-    /// Grants what is free, and evicts as many resting sessions as there are others that want a permit.
+    /// Grants what is free, and evicts sessions that rest for the others that want a permit.
     pub(super) fn make_room(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        while let Some(key) =
-            self.wants.iter().find(|want| self.may_have(want.tenant, now)).map(|want| want.key.clone())
-        {
+        while let Some(key) = self.next_granted(now) {
             let of_session: Vec<CallId> =
                 self.wants.iter().filter(|want| want.key == key).map(|want| want.call).collect();
             let mut is_first = true;
@@ -235,16 +221,37 @@ impl Core {
                 self.grant(key.clone(), call, want.tenant, now, actions);
             }
         }
-        if self.wants.is_empty() {
-            return;
-        }
         let mut seen = BTreeSet::new();
         let wanting: Vec<TenantShare> =
             self.wants.iter().filter(|want| seen.insert(&want.key)).map(|want| want.tenant).collect();
-        let coming = self.permits.keys().filter(|key| self.gives_back(key)).count();
-        for tenant in wanting.into_iter().skip(coming) {
-            self.evict(Some(tenant), now, actions);
+        if wanting.is_empty() {
+            return;
         }
+        // As it will be: what comes back is free, and who is served before has its permit.
+        let mut parts = self.parts_without(|key| self.gives_back(key), now);
+        let mut in_vain = BTreeSet::new();
+        for tenant in wanting {
+            if !parts.may_have(tenant)
+                && !in_vain.contains(&tenant.id)
+                && let Some(owner) = self.evict_for(tenant, &parts, now, actions)
+            {
+                parts.lose(owner);
+            }
+            if parts.may_have(tenant) {
+                parts.give(tenant);
+            } else {
+                in_vain.insert(tenant.id);
+            }
+        }
+    }
+
+    /// The session of the first call that may have a permit now.
+    fn next_granted(&self, now: Instant) -> Option<SessionKey> {
+        if self.wants.is_empty() {
+            return None;
+        }
+        let parts = self.parts(now);
+        self.wants.iter().find(|want| parts.may_have(want.tenant)).map(|want| want.key.clone())
     }
 
     /// Whether the permit of this session is about to come back.
@@ -256,7 +263,7 @@ impl Core {
     /// A container cannot be started beside all others: a session that rests gives its own up.
     pub(super) fn pool_full(&mut self, now: Instant, actions: &mut Vec<Action>) {
         if self.terms.evicts {
-            self.evict(None, now, actions);
+            self.evict_of_most(now, actions);
         }
     }
 
@@ -268,8 +275,10 @@ impl Core {
         now: Instant,
         actions: &mut Vec<Action>,
     ) {
-        for want in self.wants.iter_mut().filter(|want| want.tenant.id == tenant.id) {
-            want.tenant.sessions = tenant.sessions;
+        let waiting = self.wants.iter_mut().map(|want| &mut want.tenant);
+        let having = self.permits.values_mut().map(|permit| &mut permit.tenant);
+        for known in waiting.chain(having).filter(|known| known.id == tenant.id) {
+            known.sessions = tenant.sessions;
         }
         for _ in 0..gives_up {
             let resting = self.permits.iter().filter_map(|(key, permit)| {
@@ -305,43 +314,65 @@ impl Core {
         }
     }
 
-    /// Evicts the least recently used session that rests, for a tenant; without one, of the tenant that has
-    /// most. False if there is none.
-    ///
-    /// The sessions of a tenant that has its part go first; those of others go first for one that has less.
-    /// They go only if their tenant has more of them than this one would have, each by its weight; if this
-    /// one has none at all; or if they have rested for [`AT_REST`].
-    fn evict(&mut self, by: Option<TenantShare>, now: Instant, actions: &mut Vec<Action>) -> bool {
-        let parts = Parts::new(self.terms.permits, self.permits.values().map(|permit| permit.tenant));
-        let of = |tenant: TenantShare| parts.held(tenant.id);
-        let resting = self.permits.iter().filter_map(|(key, permit)| {
+    /// The sessions that rest and are not spared: when each was used last, and whose it is.
+    fn evictable(&self, now: Instant) -> impl Iterator<Item = (Instant, &SessionKey, TenantShare)> {
+        self.permits.iter().filter_map(move |(key, permit)| {
             let state = self.sessions.get(key).filter(|state| state.is_resting())?;
             let is_spared = state.counted() > 0 && now.saturating_duration_since(permit.since) < SLICE;
             (!is_spared).then_some((state.used, key, permit.tenant))
-        });
-        let chosen = match by {
-            Some(by) => resting
-                .filter(|&(_, key, owner)| by.id == owner.id || self.would_have(by, key, now))
-                .filter(|&(used, _, owner)| {
-                    by.id == owner.id || may_evict((by, of(by)), (owner, of(owner)), used, now)
-                })
-                .min_by_key(|&(used, key, owner)| ((owner.id == by.id) == parts.has_room(by), used, key)),
-            // The loads of two tenants, by their weights: a / b > c / d  ⇔  a · d > c · b.
-            None => resting.min_by(|a, b| {
-                let load =
-                    |owner: TenantShare, other: TenantShare| of(owner) * u64::from(other.weight.max(1));
-                load(b.2, a.2).cmp(&load(a.2, b.2)).then_with(|| (a.0, a.1).cmp(&(b.0, b.1)))
-            }),
-        };
-        let Some(key) = chosen.map(|(_, key, _)| key.clone()) else { return false };
-        self.release(&key, ReleaseReason::Evicted, actions);
-        true
+        })
     }
 
-    /// Whether a tenant could have the permit of this session of another one: the last one may be kept.
-    fn would_have(&self, by: TenantShare, key: &SessionKey, now: Instant) -> bool {
-        let is_last = self.permits.len() == self.terms.permits && self.terms.permits > 1;
-        by.is_operator || !is_last || self.may_have_last(by, Some(key), now)
+    /// Evicts the least recently used session that rests, of those that go first for this tenant; whose it
+    /// was.
+    ///
+    /// A session of another tenant goes only if that one has more of them than this one would have; if this
+    /// one has none at all, or is an operator; or if it has rested for [`AT_REST`]. Sessions of tenants that
+    /// have more go first if this one has less than its part, and otherwise its own do.
+    fn evict_for(
+        &mut self,
+        by: TenantShare,
+        parts: &Parts,
+        now: Instant,
+        actions: &mut Vec<Action>,
+    ) -> Option<TenantId> {
+        let (has_none, has_room) = (parts.held(by.id) == 0, parts.has_room(by));
+        let mut verdicts: BTreeMap<TenantId, (bool, bool)> = BTreeMap::new();
+        let chosen = self.evictable(now).filter_map(|(used, key, owner)| {
+            let is_own = owner.id == by.id;
+            let (has_more, may_have) = *verdicts.entry(owner.id).or_insert_with(|| {
+                let has_more = has_none || by.is_operator || parts.has_more(by, owner);
+                (has_more, is_own || !parts.is_full(by) && parts.may_have_of(by, owner.id))
+            });
+            let is_away = now.saturating_duration_since(used) >= AT_REST;
+            let rank = match (is_own, has_more) {
+                (true, _) => 1,
+                (false, true) if has_room => 0,
+                (false, true) => 2,
+                (false, false) if is_away => 2,
+                (false, false) => return None,
+            };
+            may_have.then_some((rank, used, key, owner.id))
+        });
+        let (_, _, key, owner) = chosen.min()?;
+        let key = key.clone();
+        self.release(&key, ReleaseReason::Evicted, actions);
+        Some(owner)
+    }
+
+    /// Evicts the least recently used session that rests, of the tenant that has most.
+    fn evict_of_most(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        let parts = self.parts(now);
+        // The loads of two tenants, by their weights: a / b > c / d  ⇔  a · d > c · b.
+        let load = |owner: TenantShare, other: TenantShare| {
+            parts.held(owner.id) as u64 * u64::from(other.weight.max(1))
+        };
+        let chosen = self
+            .evictable(now)
+            .min_by(|a, b| load(b.2, a.2).cmp(&load(a.2, b.2)).then_with(|| (a.0, a.1).cmp(&(b.0, b.1))));
+        if let Some(key) = chosen.map(|(_, key, _)| key.clone()) {
+            self.release(&key, ReleaseReason::Evicted, actions);
+        }
     }
 
     /// When time alone lets a waiting call evict a session of another tenant.
@@ -365,16 +396,4 @@ impl Core {
         }
         owners
     }
-}
-
-/// Whether a tenant that has so many permits may evict a session of another, which has so many.
-fn may_evict(
-    (by, by_held): (TenantShare, u64),
-    (owner, held): (TenantShare, u64),
-    used: Instant,
-    now: Instant,
-) -> bool {
-    let is_full = by.sessions.is_some_and(|most| by_held >= most as u64);
-    let has_less = held * u64::from(by.weight.max(1)) > (by_held + 1) * u64::from(owner.weight.max(1));
-    !is_full && (by_held == 0 || has_less || by.is_operator || now.saturating_duration_since(used) >= AT_REST)
 }
