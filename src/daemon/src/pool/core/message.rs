@@ -148,6 +148,8 @@ pub enum PoolAction {
         runner: RunnerId,
         /// Its UID and GID.
         uid: Uid,
+        /// Whether a request waits for it; otherwise it is to stand idle.
+        is_awaited: bool,
     },
     /// Remove a container and all that belongs to it. If there is none, that is a success.
     Destroy {

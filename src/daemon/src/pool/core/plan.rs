@@ -269,9 +269,12 @@ impl PoolCore {
         }
         let state = MemberState::Starting { outlook: Outlook::Wanted };
         self.members.insert(member, PoolMember { runner, uid, state, outdated: false, gives_way });
+        let waiters = self.runners.get(&runner).map_or(0, |runner| runner.waiters.len());
         stock.starting += 1;
-        stock.runners.entry(runner).or_default().coming += 1;
-        actions.push(PoolAction::Start { member, runner, uid });
+        let of_runner = stock.runners.entry(runner).or_default();
+        let is_awaited = of_runner.coming < waiters;
+        of_runner.coming += 1;
+        actions.push(PoolAction::Start { member, runner, uid, is_awaited });
         true
     }
 

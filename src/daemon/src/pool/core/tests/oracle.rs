@@ -111,7 +111,9 @@ impl Oracle {
         self.note(event, now);
         for &action in actions {
             match action {
-                PoolAction::Start { member, runner, uid } => self.judge_start(member, runner, uid.0, now),
+                PoolAction::Start { member, runner, uid, is_awaited } => {
+                    self.judge_start(member, runner, uid.0, is_awaited, now);
+                }
                 PoolAction::Destroy { member } => self.judge_destroy(member),
                 PoolAction::Grant { waiter, member, waited } => self.judge_grant(waiter, member, waited, now),
                 PoolAction::Refuse { waiter, refusal } => self.judge_refusal(waiter, refusal, now),
@@ -128,7 +130,7 @@ impl Oracle {
         (self.settings.max_members as usize).saturating_sub(self.members.len())
     }
 
-    fn judge_start(&mut self, member: MemberId, runner: RunnerId, uid: u32, now: Instant) {
+    fn judge_start(&mut self, member: MemberId, runner: RunnerId, uid: u32, is_awaited: bool, now: Instant) {
         assert!(self.seen.insert(member), "{member:?} is started a second time");
         assert!(self.up && !self.closing, "nothing is started while the engine is down or the pool closes");
         assert!(self.settings.uid_range.contains(&uid), "UID {uid} is not ours to give");
@@ -142,6 +144,7 @@ impl Oracle {
         assert_eq!(reserved, own, "UID {uid} is a workspace's, or not that of {runner:?}");
         assert!(self.is_short(runner), "{runner:?} has enough");
         let unserved = self.unserved(now);
+        assert_eq!(is_awaited, !unserved.is_empty(), "{member:?} does not know whether someone waits for it");
         if let Some(most_urgent) = unserved.iter().map(|w| w.asked).min() {
             let theirs = unserved.iter().find(|w| w.runner == runner);
             let theirs = theirs.expect("while someone waits, nothing is started for nobody");
