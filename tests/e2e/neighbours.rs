@@ -59,6 +59,13 @@ async fn uses(d: &Daemon, tenant: &str, kind: &str, count: usize) {
     .await;
 }
 
+/// Processes of the host, those of containers too, that have this word on their command line.
+fn programs_with(word: &str) -> usize {
+    let all = std::fs::read_dir("/proc").expect("/proc").flatten();
+    let words = all.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
+    words.filter(|words| words.split(|byte| *byte == 0).any(|one| one == word.as_bytes())).count()
+}
+
 async fn close(d: &Daemon, token: &str, session: &str) {
     let arguments = json!({ "session_id": session, "delete_files": true });
     call(d, token, "close_session", arguments).send().await.expect(200);
@@ -170,9 +177,18 @@ async fn a_flood_of_every_kind_takes_nothing_of_what_another_tenant_may_have() {
 
     // Both sessions, with a run in each at the same time.
     let mut running = JoinSet::new();
+    let seconds = format!("300.{}", std::process::id());
+    let code = format!("import os; os.execvp('sleep', ['sleep', '{seconds}'])");
     for session in ["q1", "q2"] {
-        running.spawn(python(&d, &quiet, session, SLEEP).try_send());
+        running.spawn(python(&d, &quiet, session, &code).try_send());
     }
+    // Closing a session refuses a run that still waits for its container: both programs have begun.
+    within(PATIENCE, "both programs", async {
+        while programs_with(&seconds) < 2 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
     uses(&d, "quiet", "runs", 2).await;
     uses(&d, "quiet", "sessions", 2).await;
     for session in ["q1", "q2"] {
