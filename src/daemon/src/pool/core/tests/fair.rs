@@ -183,8 +183,8 @@ fn who_goes_away_or_has_a_container_of_another_runner_has_no_more_of_what_is_kep
 }
 
 proptest! {
-    /// Whatever several tenants ask for: no more of them wait than may, nobody waits beside a container that it
-    /// may have, and time alone serves nobody.
+    /// Whatever several tenants ask for: no more of them wait than may, nobody waits beside a container that
+    /// it may have, and time alone serves nobody.
     #[test]
     fn whatever_is_kept_nobody_waits_for_nothing(
         idle in 0..5_u32,
@@ -205,7 +205,7 @@ proptest! {
                 }
                 _ => pool.destroy(),
             }
-            leased.extend(pool.granted.drain(..));
+            leased.append(&mut pool.granted);
             waiting.retain(|id| !leased.contains(id) && pool.refused.iter().all(|(gone, _)| gone != id));
             prop_assert!(waiting.len() <= queue as usize, "{waiting:?}");
             let starting = pool.starting.len();
