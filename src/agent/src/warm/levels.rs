@@ -27,7 +27,7 @@ pub(super) struct Level {
 
 /// Keeps all levels and the main part standing, for as long as the container lives. They are restored one
 /// after the other, the lightest first: it serves within milliseconds. If a run waits for a part, this part
-/// is restored next, beside the one that is being restored.
+/// is restored next. The part whose restoring has begun goes on meanwhile.
 pub(super) async fn keep_levels(warm: Rc<Warm>, spec: Rc<WarmSpec>) {
     let mut parts = warm.levels();
     parts.push(warm.clone());

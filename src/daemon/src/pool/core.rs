@@ -35,9 +35,9 @@
 //! * **Round by round between the tenants**, within a runner for the containers, and across runners for the
 //!   starts; of one tenant the oldest waiter first ([`crate::tenants::fair`]). When one more comes than may
 //!   wait, the last waiter of the tenant that has most is refused.
-//! * **Half of a runner's idle containers are kept, where there are several tenants**, for those that have
-//!   not had their turn: a tenant that has just had some waits for starts, and another one that comes finds a
-//!   container that is armed. None is kept while starts for all waiters could not begin.
+//! * **Where there are several tenants, half of a runner's idle containers are reserved.** A tenant that was
+//!   served last gets none of the reserve, and waits for a container to start. Another tenant then finds a
+//!   container that is armed. Nothing is reserved while the pool has no place to start one for each waiter.
 //! * **Nothing is started without a need**: a runner needs its `idle` containers plus one for each of
 //!   its waiters; idle and starting containers count. A container in excess of that (its caller went
 //!   away) is kept until its `idle_ttl`.

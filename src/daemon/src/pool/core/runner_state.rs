@@ -92,8 +92,8 @@ impl RunnerState {
         Some(waiter)
     }
 
-    /// Whether so many idle members are kept from this tenant: it has had its turn, and half of the idle
-    /// members are for those that have not, but no more than there are others.
+    /// Whether so many idle members are reserved for others than this tenant, which was served last. Half of
+    /// the idle members are reserved, and no more than there are other tenants.
     pub(super) fn keeps(&self, idle: usize, tenant: TenantShare) -> bool {
         let kept = (self.idle as usize / 2).min(tenant.tenants.saturating_sub(1));
         idle <= kept && self.served.has_had_its_turn(tenant)

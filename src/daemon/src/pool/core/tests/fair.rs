@@ -177,7 +177,7 @@ fn who_goes_away_or_has_a_container_of_another_runner_has_no_more_of_what_is_kep
     let third = pool.ask(tenant(1, 1), 1);
     let other = pool.ask(tenant(1, 1), 2);
     assert_eq!(pool.granted, [first, other], "{third:?} has had its turn");
-    // One of several runners that waits is not behind those that have had their turn.
+    // The first tenant's waiter for the same runner is passed: that tenant was served last.
     let theirs = [pool.ask(tenant(2, 1), 2), pool.ask(tenant(2, 1), 1)];
     assert_eq!(pool.granted[2..], theirs);
 }
@@ -212,7 +212,7 @@ proptest! {
             pool.send(PoolEvent::Tick);
             prop_assert!(pool.granted.is_empty() && pool.starting.len() == starting, "{:?}", pool.granted);
         }
-        // Everybody who waits is served by starts, as long as there are places.
+        // While there are places, each start serves a waiter, until nobody waits.
         pool.destroy();
         while waiting.iter().any(|id| !pool.granted.contains(id)) && !pool.starting.is_empty() {
             pool.start();
