@@ -83,9 +83,9 @@ impl Parts {
         self.held(other.id) * weight(tenant) > (self.held(tenant.id) + 1) * weight(other)
     }
 
-    /// Whether a permit is free that this tenant may have. Where there are several tenants, the last permit is
-    /// kept for a tenant that has none. It is also kept for a tenant at work that has less than its part, if
-    /// its own limit allows it one more.
+    /// Whether a permit is free that this tenant may have. Where there are several tenants, the last permit
+    /// is kept for a tenant that has none. It is also kept for a tenant at work that has less than its part,
+    /// if its own limit allows it one more.
     pub(super) fn may_have(&self, tenant: TenantShare) -> bool {
         if self.is_full(tenant) {
             return false;
