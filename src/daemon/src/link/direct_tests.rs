@@ -9,7 +9,7 @@ use rustix::process::{Pid, getpid};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::super::Carrier;
-use super::super::take::{has_ended, is_of, proven, take, take_standing};
+use super::super::take::{has_ended, is_of, proven, take, take_standing, unreadable};
 use super::*;
 use crate::engine::ContainerId;
 
@@ -154,6 +154,9 @@ async fn a_process_that_has_ended_is_none_even_before_somebody_has_waited_for_it
     let error = take_standing(pid, &container).await.err().unwrap();
     assert_eq!(Errno::from_io_error(&error), Some(Errno::SRCH), "{error}");
     ended.wait().unwrap();
+    // As for one that is waited for between two looks at it.
+    let error = unreadable(fs::read(format!("/proc/{pid}/cmdline")).unwrap_err());
+    assert_eq!(Errno::from_io_error(&error), Some(Errno::SRCH), "{error}");
 }
 
 #[tokio::test]

@@ -35,12 +35,12 @@ use crate::engine::ContainerId;
 /// `CAP_SYS_PTRACE` of capabilities(7).
 const SYS_PTRACE: u32 = 19;
 
-/// PID 1 of a container that the engine has started is there within milliseconds; on a machine under heavy
-/// load the exec that follows waits longer.
-const STARTS_WITHIN: Duration = Duration::from_millis(500);
+/// PID 1 of a container that the engine has started is there within milliseconds, unless the machine is under
+/// heavy load. An exec would then wait longer, and add to the load.
+const STARTS_WITHIN: Duration = Duration::from_secs(2);
 
-/// Its standing pair is there at once after that.
-const STANDS_WITHIN: Duration = Duration::from_millis(100);
+/// Its standing pair is there at once after that, but an agent of an older build never has one.
+const STANDS_WITHIN: Duration = Duration::from_millis(500);
 
 /// Whether a direct carrier is possible: the engine is on this machine, and this process may trace others.
 pub(super) fn is_possible(local: bool) -> bool {
@@ -108,12 +108,19 @@ pub(super) async fn take_standing(pid: i64, container: &ContainerId) -> io::Resu
         }
     };
     // Without a secret of an offer, only this tells it from PID 1 of another machine's container.
-    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup"));
-    if !groups.is_ok_and(|groups| is_of(&groups, container)) {
-        close_elsewhere(vec![socket.into()]);
-        return Err(refused(format!("process {pid} is of another container")));
-    }
-    proven(socket, at, STANDING_TOKEN)
+    let refusal = match fs::read_to_string(format!("/proc/{pid}/cgroup")) {
+        Ok(groups) if is_of(&groups, container) => return proven(socket, at, STANDING_TOKEN),
+        Ok(_) => refused(format!("process {pid} is of another container")),
+        Err(error) => unreadable(error),
+    };
+    close_elsewhere(vec![socket.into()]);
+    Err(refusal)
+}
+
+/// Why a file of a process in `/proc` cannot be read. That there is no such file, or no longer, means what
+/// `ESRCH` does: the process has ended, and somebody has waited for it.
+pub(super) fn unreadable(error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::NotFound { Errno::SRCH.into() } else { error }
 }
 
 /// Whether the control groups of a process, as `/proc/PID/cgroup` shows them, are those of a container: every
@@ -153,12 +160,13 @@ fn end_of(pid: i64, number: RawFd) -> Result<(StdStream, Pid), TakeError> {
         .ok_or_else(|| TakeError::Never(refused(format!("{pid} is not the process id of a container"))))?;
     let process = pidfd_open(at, PidfdFlags::empty()).map_err(never)?;
     // Read after the pidfd is open: if the id has passed to another process by now, the next call fails.
-    let command = fs::read(format!("/proc/{pid}/cmdline")).map_err(TakeError::Never)?;
+    let unreadable = |error| TakeError::Never(unreadable(error));
+    let command = fs::read(format!("/proc/{pid}/cmdline")).map_err(unreadable)?;
     if command != format!("{AGENT_PROGRAM}\0init\0").into_bytes() {
         if command.is_empty() {
             // It has ended, and nobody has waited for it yet; or it is about to become the agent.
             let error = Errno::SRCH.into();
-            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).map_err(TakeError::Never)?;
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).map_err(unreadable)?;
             return Err(if has_ended(&stat) { TakeError::Never(error) } else { TakeError::NotYet(error) });
         }
         let mut words = command.split(|byte| *byte == 0);
