@@ -201,9 +201,10 @@ impl Degradation {
                 "without_a_snapshot_that_works_containers_import_and_the_log_says_why",
             ),
             Self::JournalKept => ("tests/e2e/degraded.rs", "a_journal_that_is_kept_for_good_is_told"),
-            Self::TokensOutdated => {
-                ("tests/e2e/tenants.rs", "a_token_ends_at_its_time_and_a_broken_file_takes_nobodys_token")
-            }
+            Self::TokensOutdated => (
+                "tests/e2e/tenants/tokens.rs",
+                "a_token_ends_at_its_time_and_a_broken_file_takes_nobodys_token",
+            ),
             Self::CertificateOutdated => {
                 ("tests/e2e/https.rs", "a_changed_certificate_is_used_and_a_broken_one_is_not")
             }

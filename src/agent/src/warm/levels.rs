@@ -16,6 +16,10 @@ use super::state::Warm;
 /// A part has the processor for itself for this long, before the next one is restored.
 const ALONE: Duration = Duration::from_millis(100);
 
+/// So long the first part is the only one, unless a run wants another: a session that is over by then does not
+/// pay for parts that it never uses.
+const OTHERS_AFTER: Duration = Duration::from_millis(250);
+
 /// A run that comes right behind the request for a warm part says which part is wanted first.
 const AT_ONCE: Duration = Duration::from_millis(2);
 
@@ -26,18 +30,15 @@ pub(super) struct Level {
 }
 
 /// Keeps all levels and the main part standing, for as long as the container lives. They are restored one
-/// after the other, the lightest first: it serves within milliseconds. If a run waits for a part, this part
-/// is restored next. The part whose restoring has begun goes on meanwhile.
+/// after the other, the lightest first: it serves within milliseconds, and the others follow after a rest. If
+/// a run waits for a part, this part is restored next, at once. The part whose restoring has begun goes on
+/// meanwhile.
 pub(super) async fn keep_levels(warm: Rc<Warm>, spec: Rc<WarmSpec>) {
     let mut parts = warm.levels();
     parts.push(warm.clone());
     let mut pending: Vec<usize> = (0..parts.len()).collect();
-    let run_comes = async {
-        while warm.wanted().is_none() {
-            warm.news().await;
-        }
-    };
     if parts.len() > 1 {
+        let run_comes = until(&warm, || warm.wanted().is_some());
         let _ = tokio::time::timeout(AT_ONCE, run_comes).await;
     }
     while !pending.is_empty() {
@@ -46,17 +47,31 @@ pub(super) async fn keep_levels(warm: Rc<Warm>, spec: Rc<WarmSpec>) {
         let spec = if Rc::ptr_eq(&part, &warm) { Some(spec.clone()) } else { part.spec() };
         let Some(spec) = spec else { continue };
         spawn_local(keep(part.clone(), spec));
-        let settled = async {
-            while part.stands().is_none() && part.not_restored().is_none() {
-                let news = warm.news();
-                if warm.wanted().is_some_and(|wanted| pending.contains(&wanted)) {
-                    return;
-                }
-                news.await;
-            }
-        };
+        let settled = until(&warm, || {
+            part.stands().is_some() || part.not_restored().is_some() || is_wanted(&pending, warm.wanted())
+        });
         let _ = tokio::time::timeout(ALONE, settled).await;
+        if part.stands().is_some() && pending.len() + 1 == parts.len() {
+            let wanted = until(&warm, || is_wanted(&pending, warm.wanted()));
+            let _ = tokio::time::timeout(OTHERS_AFTER, wanted).await;
+        }
     }
+}
+
+/// Waits until this is so, which only news can change.
+async fn until(warm: &Warm, is_so: impl Fn() -> bool) {
+    loop {
+        let news = warm.news();
+        if is_so() {
+            return;
+        }
+        news.await;
+    }
+}
+
+/// Whether a run waits for one of the parts that are still to be restored.
+fn is_wanted(pending: &[usize], wanted: Option<usize>) -> bool {
+    wanted.is_some_and(|wanted| pending.contains(&wanted))
 }
 
 /// Which of the parts that are still to be restored is next: its place among them. There is at least one.
@@ -72,7 +87,17 @@ pub(super) fn level_spec(spec: &WarmSpec, at: usize) -> WarmSpec {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
+    use paddock_proto::message::WarmLevel;
+    use tokio::task::LocalSet;
+
     use super::*;
+    use crate::link::Link;
+    use crate::network::Network;
+    use crate::reap::Reaper;
+    use crate::runs::Runs;
+    use crate::{sys, tree};
 
     #[test]
     fn the_part_that_a_run_waits_for_is_next_and_otherwise_the_lightest() {
@@ -81,5 +106,64 @@ mod tests {
         assert_eq!(next(&[0, 1, 2], Some(2)), 2);
         assert_eq!(next(&[1, 2], Some(2)), 1);
         assert_eq!(next(&[1, 2], Some(0)), 0, "it is on its way already");
+    }
+
+    /// Keeps two levels and a main part, all of them shells. Which stood, in this order, and how long the
+    /// first one was the only one. If `wants` says so, a run wants the main part once the first one stands.
+    async fn order(wants: bool) -> (Vec<usize>, Duration) {
+        let reaper = Rc::<Reaper>::default();
+        let warm = Warm::new(reaper.clone(), Rc::<Runs>::default(), Network::new(Link::new()));
+        spawn_local(async move {
+            loop {
+                reaper.reap();
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        });
+        let restore = ["/bin/sh", "-c", "echo ready >&3; read line <&3"].map(str::to_owned).to_vec();
+        let level = WarmLevel { restore: restore.clone(), modules: Vec::new(), never: Vec::new() };
+        let levels = vec![level.clone(), level];
+        let spec = WarmSpec { argv: Vec::new(), env: Vec::new(), restore, levels };
+        let spec = warm.set_spec(spec).expect("it is the first");
+        spawn_local(keep_levels(warm.clone(), spec));
+        let mut parts = warm.levels();
+        parts.push(warm.clone());
+        let (mut stood, mut first, mut alone) = (Vec::new(), None, Duration::ZERO);
+        while stood.len() < parts.len() {
+            let news = warm.news();
+            let new = |at: &usize| parts[*at].stands().is_some();
+            let Some(at) = (0..parts.len()).filter(|at| !stood.contains(at)).find(new) else {
+                news.await;
+                continue;
+            };
+            stood.push(at);
+            if let Some(first) = first.replace(Instant::now()).filter(|_| stood.len() == 2) {
+                alone = first.elapsed();
+            }
+            if wants && stood.len() == 1 {
+                warm.want(None);
+            }
+        }
+        tree::kill(&tree::descendants(std::process::id().cast_signed()));
+        (stood, alone)
+    }
+
+    #[test]
+    fn the_first_part_is_the_only_one_for_a_while_unless_a_run_wants_another() {
+        assert!(sys::in_a_child(|| {
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            LocalSet::new().block_on(&runtime, async {
+                let (stood, alone) = order(false).await;
+                let rests = stood == [0, 1, 2] && alone >= OTHERS_AFTER;
+                // On a machine under load even a shell needs a while.
+                for _ in 0..10 {
+                    let (stood, alone) = order(true).await;
+                    if stood == [0, 2, 1] && alone < OTHERS_AFTER {
+                        return rests;
+                    }
+                }
+                false
+            })
+        }));
     }
 }

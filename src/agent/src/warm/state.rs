@@ -133,7 +133,7 @@ impl Warm {
     }
 
     /// A run has come that this level is enough for, or only the main part.
-    fn want(&self, level: Option<&Rc<Self>>) {
+    pub(super) fn want(&self, level: Option<&Rc<Self>>) {
         let levels = self.levels.borrow();
         let at = level.and_then(|level| levels.iter().position(|known| Rc::ptr_eq(&known.part, level)));
         let wanted = Some(at.unwrap_or(levels.len()));
