@@ -59,6 +59,8 @@ pub(super) async fn keep(warm: Rc<Warm>, spec: Rc<WarmSpec>) {
     while restoring.goes_on() || !spec.argv.is_empty() {
         tokio::time::sleep(pause).await;
         if warm.is_wary() {
+            // A run must not wait for a part that waits for its end.
+            warm.is_not_due();
             warm.runs.none().await;
         }
         let (begun, runs) = (Instant::now(), warm.runs.begun());

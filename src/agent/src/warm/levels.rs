@@ -16,9 +16,15 @@ use super::state::Warm;
 /// A part has the processor for itself for this long, before the next one is restored.
 const ALONE: Duration = Duration::from_millis(100);
 
-/// So long the first part is the only one, unless a run wants another: a session that is over by then does not
-/// pay for parts that it never uses.
+/// So long the others wait for the first part, which serves already when it stands.
+const FIRST_WITHIN: Duration = Duration::from_secs(1);
+
+/// So long the first part is then the only one, unless a run wants another: a session that is over by then
+/// does not pay for parts that it never uses.
 const OTHERS_AFTER: Duration = Duration::from_millis(250);
+
+/// With so many runs a session is no short one.
+const SHORT: u64 = 3;
 
 /// A run that comes right behind the request for a warm part says which part is wanted first.
 const AT_ONCE: Duration = Duration::from_millis(2);
@@ -30,30 +36,33 @@ pub(super) struct Level {
 }
 
 /// Keeps all levels and the main part standing, for as long as the container lives. They are restored one
-/// after the other, the lightest first: it serves within milliseconds, and the others follow after a rest. If
-/// a run waits for a part, this part is restored next, at once. The part whose restoring has begun goes on
-/// meanwhile.
+/// after the other, the lightest first: it serves within milliseconds, and the others follow after a rest. A
+/// part that a run waits for is restored next, at once. The part whose restoring has begun goes on meanwhile.
 pub(super) async fn keep_levels(warm: Rc<Warm>, spec: Rc<WarmSpec>) {
     let mut parts = warm.levels();
     parts.push(warm.clone());
     let mut pending: Vec<usize> = (0..parts.len()).collect();
     if parts.len() > 1 {
-        let run_comes = until(&warm, || warm.wanted().is_some());
+        let run_comes = until(&warm, || !warm.wanted().is_empty());
         let _ = tokio::time::timeout(AT_ONCE, run_comes).await;
     }
     while !pending.is_empty() {
-        let at = pending.remove(next(&pending, warm.wanted()));
+        let at = pending.remove(wanted(&pending, &warm.wanted()).unwrap_or(0));
+        let is_first = pending.len() + 1 == parts.len();
         let part = parts[at].clone();
         let spec = if Rc::ptr_eq(&part, &warm) { Some(spec.clone()) } else { part.spec() };
         let Some(spec) = spec else { continue };
         spawn_local(keep(part.clone(), spec));
-        let settled = until(&warm, || {
-            part.stands().is_some() || part.not_restored().is_some() || is_wanted(&pending, warm.wanted())
-        });
-        let _ = tokio::time::timeout(ALONE, settled).await;
-        if part.stands().is_some() && pending.len() + 1 == parts.len() {
-            let wanted = until(&warm, || is_wanted(&pending, warm.wanted()));
-            let _ = tokio::time::timeout(OTHERS_AFTER, wanted).await;
+        let is_wanted = || wanted(&pending, &warm.wanted()).is_some();
+        let settled =
+            until(&warm, || part.stands().is_some() || part.not_restored().is_some() || is_wanted());
+        let _ = tokio::time::timeout(if is_first { FIRST_WITHIN } else { ALONE }, settled).await;
+        // A part that code must not meet as it loads waits until no run is left: it comes before them.
+        if is_first && part.stands().is_some() && !pending.is_empty() && !warm.is_wary() {
+            let goes_on = until(&warm, || {
+                is_wanted() || part.stands().is_none() || warm.is_wary() || warm.runs.begun() >= SHORT
+            });
+            let _ = tokio::time::timeout(OTHERS_AFTER, goes_on).await;
         }
     }
 }
@@ -69,14 +78,10 @@ async fn until(warm: &Warm, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Whether a run waits for one of the parts that are still to be restored.
-fn is_wanted(pending: &[usize], wanted: Option<usize>) -> bool {
-    wanted.is_some_and(|wanted| pending.contains(&wanted))
-}
-
-/// Which of the parts that are still to be restored is next: its place among them. There is at least one.
-fn next(pending: &[usize], wanted: Option<usize>) -> usize {
-    pending.iter().position(|part| Some(*part) == wanted).unwrap_or(0)
+/// Which of the parts that are still to be restored the first run that waits for one of them waits for: its
+/// place among them.
+fn wanted(pending: &[usize], wanted: &[usize]) -> Option<usize> {
+    wanted.iter().find_map(|wanted| pending.iter().position(|part| part == wanted))
 }
 
 /// What the level at this place asks for, as a specification of its own.
@@ -100,12 +105,12 @@ mod tests {
     use crate::{sys, tree};
 
     #[test]
-    fn the_part_that_a_run_waits_for_is_next_and_otherwise_the_lightest() {
-        assert_eq!(next(&[0, 1, 2], None), 0);
-        assert_eq!(next(&[0, 1, 2], Some(0)), 0);
-        assert_eq!(next(&[0, 1, 2], Some(2)), 2);
-        assert_eq!(next(&[1, 2], Some(2)), 1);
-        assert_eq!(next(&[1, 2], Some(0)), 0, "it is on its way already");
+    fn the_part_that_a_run_waits_for_is_next() {
+        assert_eq!(wanted(&[0, 1, 2], &[]), None);
+        assert_eq!(wanted(&[0, 1, 2], &[0]), Some(0));
+        assert_eq!(wanted(&[0, 1, 2], &[2, 0]), Some(2));
+        assert_eq!(wanted(&[1, 2], &[0, 2]), Some(1), "0 is on its way already");
+        assert_eq!(wanted(&[1, 2], &[0]), None);
     }
 
     /// Keeps two levels and a main part, all of them shells. Which stood, in this order, and how long the
@@ -140,30 +145,29 @@ mod tests {
                 alone = first.elapsed();
             }
             if wants && stood.len() == 1 {
-                warm.want(None);
+                warm.want(2);
             }
         }
         tree::kill(&tree::descendants(std::process::id().cast_signed()));
         (stood, alone)
     }
 
+    /// Whether the parts once stand as they should: on a machine under load even a shell needs a while.
+    fn once(wants: bool, should: fn(&[usize], Duration) -> bool) -> bool {
+        let stand = || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let runtime = runtime.expect("a runtime");
+            LocalSet::new().block_on(&runtime, async {
+                let (stood, alone) = order(wants).await;
+                should(&stood, alone)
+            })
+        };
+        (0..10).any(|_| sys::in_a_child(stand))
+    }
+
     #[test]
     fn the_first_part_is_the_only_one_for_a_while_unless_a_run_wants_another() {
-        assert!(sys::in_a_child(|| {
-            let runtime =
-                tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-            LocalSet::new().block_on(&runtime, async {
-                let (stood, alone) = order(false).await;
-                let rests = stood == [0, 1, 2] && alone >= OTHERS_AFTER;
-                // On a machine under load even a shell needs a while.
-                for _ in 0..10 {
-                    let (stood, alone) = order(true).await;
-                    if stood == [0, 2, 1] && alone < OTHERS_AFTER {
-                        return rests;
-                    }
-                }
-                false
-            })
-        }));
+        assert!(once(false, |stood, alone| stood == [0, 1, 2] && alone >= OTHERS_AFTER));
+        assert!(once(true, |stood, alone| stood == [0, 2, 1] && alone < OTHERS_AFTER));
     }
 }

@@ -54,8 +54,9 @@ pub(crate) struct Warm {
     is_import_asked_for: Cell<bool>,
     /// Its lighter parts, the lightest first.
     levels: RefCell<Vec<Level>>,
-    /// The place of the level that a run came for last, or the number of levels for this part.
-    wanted: Cell<Option<usize>>,
+    /// The parts that runs came for, each once, in this order: the place of a level, or the number of levels
+    /// for this part.
+    wanted: RefCell<Vec<usize>>,
     /// Something changed here, or in one of the levels, which share this.
     news: Rc<Notify>,
 }
@@ -82,7 +83,7 @@ impl Warm {
             not_restored: RefCell::default(),
             is_import_asked_for: Cell::new(false),
             levels: RefCell::default(),
-            wanted: Cell::new(None),
+            wanted: RefCell::default(),
             news: Rc::default(),
         })
     }
@@ -110,20 +111,23 @@ impl Warm {
             .levels
             .borrow()
             .iter()
-            .map(|level| (level.part.clone(), level.words.suffice(&input.code)))
-            .partition(|(_, suffices)| *suffices);
-        self.want(fit.first().map(|(level, _)| level));
-        for (level, _) in fit {
+            .enumerate()
+            .map(|(at, level)| (at, level.part.clone(), level.words.suffice(&input.code)))
+            .partition(|(.., suffices)| *suffices);
+        for (at, level, _) in fit {
+            self.want(at);
             match level.run_in_part(spec, run, input).await {
                 Err(back) => input = back,
                 done => return done,
             }
         }
+        self.want(self.levels.borrow().len());
         match self.run_in_part(spec, run, input).await {
             Err(back) => input = back,
             done => return done,
         }
-        for (level, _) in others.into_iter().rev() {
+        for (at, level, _) in others.into_iter().rev() {
+            self.want(at);
             match level.run_in_part(spec, run, input).await {
                 Err(back) => input = back,
                 done => return done,
@@ -132,19 +136,20 @@ impl Warm {
         Err(input)
     }
 
-    /// A run has come that this level is enough for, or only the main part.
-    pub(super) fn want(&self, level: Option<&Rc<Self>>) {
-        let levels = self.levels.borrow();
-        let at = level.and_then(|level| levels.iter().position(|known| Rc::ptr_eq(&known.part, level)));
-        let wanted = Some(at.unwrap_or(levels.len()));
-        if self.wanted.replace(wanted) != wanted {
-            self.news.notify_waiters();
+    /// A run has come for this part: the place of a level, or the number of levels for the main part. If the
+    /// part is still to be restored, it is the next one.
+    pub(super) fn want(&self, at: usize) {
+        let mut wanted = self.wanted.borrow_mut();
+        if !wanted.contains(&at) {
+            wanted.push(at);
         }
+        drop(wanted);
+        self.news.notify_waiters();
     }
 
-    /// The place of the level that a run came for last, or the number of levels for the main part.
-    pub(super) fn wanted(&self) -> Option<usize> {
-        self.wanted.get()
+    /// The parts that runs came for, each once, in this order.
+    pub(super) fn wanted(&self) -> Vec<usize> {
+        self.wanted.borrow().clone()
     }
 
     /// Gives a run to the part that stands, or will stand soon. An input that comes back was not run.
@@ -244,7 +249,7 @@ impl Warm {
         let level =
             |(at, level)| Level { part: self.level(level_spec(&spec, at)), words: LevelWords::of(level) };
         // A run that came before counted no levels.
-        self.wanted.set(None);
+        self.wanted.borrow_mut().clear();
         self.levels.replace(spec.levels.iter().enumerate().map(level).collect());
         Some(known.insert(Rc::new(spec)).clone())
     }
@@ -319,6 +324,12 @@ impl Warm {
     /// When the next part is expected to stand, if that is known.
     pub(super) fn set_due(&self, due: Option<Instant>) {
         self.due.set(due);
+    }
+
+    /// The next part is not to be waited for: those who do look again.
+    pub(super) fn is_not_due(&self) {
+        self.due.set(None);
+        self.news.notify_waiters();
     }
 
     /// The job of the part that loads now. Who waits for it looks again at the next news.

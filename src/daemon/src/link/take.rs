@@ -40,7 +40,13 @@ const SYS_PTRACE: u32 = 19;
 const STARTS_WITHIN: Duration = Duration::from_secs(2);
 
 /// Its standing pair is there at once after that, but an agent of an older build never has one.
-const STANDS_WITHIN: Duration = Duration::from_millis(500);
+const STANDS_WITHIN: Duration = Duration::from_millis(250);
+
+/// Between two looks: at first, and after [`SOON`].
+const LOOK: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(5)];
+
+/// In this time PID 1 is there, unless the machine is under load.
+const SOON: Duration = Duration::from_millis(20);
 
 /// Whether a direct carrier is possible: the engine is on this machine, and this process may trace others.
 pub(super) fn is_possible(local: bool) -> bool {
@@ -91,6 +97,7 @@ pub(super) async fn take(pid: i64, offer: Offer) -> io::Result<Carrier> {
 /// `ESRCH`: the process has ended.
 pub(super) async fn take_standing(pid: i64, container: &ContainerId) -> io::Result<Carrier> {
     let begun = Instant::now();
+    let mut has_begun: Option<Instant> = None;
     let (socket, at) = loop {
         match end_of(pid, STANDING_FD) {
             Ok(taken) => break taken,
@@ -98,11 +105,15 @@ pub(super) async fn take_standing(pid: i64, container: &ContainerId) -> io::Resu
             // the number.
             Err(TakeError::NotYet(error)) => {
                 // An agent of an older build never has the number; this one makes it before anything else.
-                let has_begun = Errno::from_io_error(&error) == Some(Errno::BADF);
-                if begun.elapsed() > if has_begun { STANDS_WITHIN } else { STARTS_WITHIN } {
+                let is_late = if Errno::from_io_error(&error) == Some(Errno::BADF) {
+                    has_begun.get_or_insert_with(Instant::now).elapsed() > STANDS_WITHIN
+                } else {
+                    begun.elapsed() > STARTS_WITHIN
+                };
+                if is_late {
                     return Err(error);
                 }
-                tokio::time::sleep(Duration::from_millis(1)).await;
+                tokio::time::sleep(LOOK[usize::from(begun.elapsed() > SOON)]).await;
             }
             Err(TakeError::Never(error)) => return Err(error),
         }

@@ -5,8 +5,9 @@
 //! serves at once: until the part stands, its runs start their interpreters themselves. Only some parts are
 //! loaded at the same time ([`load_queue`]). Loading must never keep a container from being used.
 //!
-//! A container that has a snapshot restores the part in milliseconds, at once and before it is leased.
-//! Nothing rations that. If the part cannot be restored, it imports, by its turn in the queue.
+//! A container that has a snapshot restores its lightest part in milliseconds, at once and before it is
+//! leased, and the others a moment later. Nothing rations that. If the part cannot be restored, it imports,
+//! by its turn in the queue.
 
 mod load_queue;
 
