@@ -154,7 +154,7 @@ async fn a_process_that_has_ended_is_none_even_before_somebody_has_waited_for_it
     let error = take_standing(pid, &container).await.err().unwrap();
     assert_eq!(Errno::from_io_error(&error), Some(Errno::SRCH), "{error}");
     ended.wait().unwrap();
-    // As for one that is waited for between two looks at it.
+    // Once somebody has waited for it, it has no files in /proc any more, which means the same.
     let error = unreadable(fs::read(format!("/proc/{pid}/cmdline")).unwrap_err());
     assert_eq!(Errno::from_io_error(&error), Some(Errno::SRCH), "{error}");
 }
