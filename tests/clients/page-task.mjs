@@ -118,6 +118,18 @@ export async function task({ browser, url, home }) {
   return page
 }
 
+// Holds back the first call of this tool until the function that is returned is called.
+async function holdFirst(page, tool) {
+  let release
+  const released = new Promise(done => { release = done })
+  let count = 0
+  await page.route(({ pathname }) => pathname.endsWith('/mcp'), async route => {
+    if (route.request().headers()['mcp-name'] === tool && count++ === 0) await released
+    await route.continue()
+  })
+  return release
+}
+
 // A task goes on without its page, and is found by the next one, by another conversation and back, and by its end.
 export async function taskAgain({ browser, url }) {
   const page = await open(browser, url)
@@ -129,10 +141,13 @@ export async function taskAgain({ browser, url }) {
   await begin(page, 'A long task')
   await says(page, '#task-log', 'I begin.')
   await says(other, '#task-log', 'I begin.')
+  // The tab of a task that runs is opened, even if the page hears of the task before its own question is answered.
+  const release = await holdFirst(page, 'get_sandbox_status')
   await page.reload()
   await enter(page)
   await says(page, '#task-log', 'I begin.')
-  await page.waitForSelector('#task', { state: 'visible' }) // its tab is opened
+  await page.waitForSelector('#task', { state: 'visible' })
+  release()
   assert.equal(await state(page), 'running')
   await says(page, '#task-doing', 'Now: runs tail -f /dev/null')
   await page.click('#conversation-new')

@@ -34,8 +34,6 @@ let libraries = new Map()
 let under = null
 // The conversations that have the file of an example, as far as this page knows.
 const supplied = new Set()
-// Whether the daemon has answered since the page was loaded.
-let isConnected = false
 // When to ask the daemon again after it did not answer.
 let again = 0
 
@@ -73,8 +71,7 @@ async function connect() {
   tell(found.length ? '' : 'No runner image was found: the daemon has no language to run.')
   status.start()
   files.refresh()
-  task.find(!isConnected)
-  isConnected = true
+  task.find()
   return true
 }
 
@@ -282,7 +279,7 @@ initConversation(() => {
   if (!language) return // not connected yet
   files.refresh()
   status.soon()
-  task.find(false)
+  task.find()
 })
 status.initStatus({
   status: heard,

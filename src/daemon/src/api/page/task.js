@@ -24,11 +24,12 @@ const AGAIN = [1000, 2000, 5000, 10_000]
 // Events that are kept: the last ones.
 const KEPT = 500
 
-
 // The task on the page, of the conversation that is open; null if it had none.
 let task = null
 // Ends the requests that follow it.
 let following = new AbortController()
+// Whether the page has been loaded and has not learned yet what its conversation has.
+let isNew = true
 let told = { changed: () => {}, found: () => {} }
 
 const wait = (ms, signal) => new Promise(done => {
@@ -85,14 +86,18 @@ export function reset() {
   show()
 }
 
-// Looks for the last task of the conversation, and follows it if it runs. `isFirst`: the page has just been loaded.
-export async function find(isFirst) {
+// Looks for the last task of the conversation, and follows it if it runs.
+export async function find() {
+  isNew &&= conversation.isKnown
   if (!conversation.isKnown || task) return
   const { signal } = following
   const id = conversation.id
   const answer = await call('get_sandbox_status', { session_id: id }, { signal }).catch(() => null)
   const document = answer?.document
-  if (signal.aborted || task || id !== conversation.id || !document?.execution_id) return
+  if (signal.aborted || task || id !== conversation.id || !document) return
+  const isFirst = isNew
+  isNew = false
+  if (!document.execution_id) return
   task = begun(document.execution_id, document.agent)
   task.document = document
   show()
@@ -108,7 +113,7 @@ export function heard(recent) {
   if (!recent.some(isNew)) return
   task = null
   conversation.used()
-  find(false)
+  find()
 }
 
 const begun = (id, agent) => ({
@@ -161,7 +166,7 @@ async function start() {
     if (document.error === 'session_busy' && document.execution_id) {
       task = null
       tell(sized(document.message ?? 'A task is running in this conversation.'))
-      return find(false)
+      return find()
     }
     if (!document.execution_id || typeof document.status !== 'string') {
       Object.assign(own, { state: 'refused', problem: document.message ?? document.error ?? 'the daemon did not say why' })
