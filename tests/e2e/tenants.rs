@@ -228,3 +228,62 @@ async fn a_tenant_that_floods_with_everything_it_has_hurts_nobody_else() {
     assert!(beside < Duration::from_secs(10), "{beside:?}, alone {alone:?}");
     d.stop().await;
 }
+
+/// The runs of a tenant that wait.
+async fn waiting(d: &Daemon, tenant: &str) -> u64 {
+    let line = format!(r#"paddock_tenant_in_use{{kind="waiting",tenant="{tenant}"}} "#);
+    let text = metrics(d).await;
+    text.lines().find_map(|text| text.strip_prefix(&line)).map_or(0, |n| n.parse().expect("a number"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_wait_while_the_processors_are_short_and_another_tenant_is_at_work() {
+    const CALLERS: usize = 10;
+    let store = Store::new();
+    let (flood, quiet) = (add(&store, &["flood"]), add(&store, &["quiet"]));
+    let d = daemon().store(&store).start().await;
+    let over = tokio_util::sync::CancellationToken::new();
+    let mut callers = JoinSet::new();
+    for n in 0..CALLERS {
+        let code = "import time\nwhile time.process_time() < 0.3: pass\nprint('done')";
+        let arguments = json!({ "language": "python", "code": code, "conversationId": format!("f{n}") });
+        let params = json!({ "name": "run_code", "arguments": arguments });
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+        let (addr, token, over) = (d.addr, flood.clone(), over.clone());
+        callers.spawn(async move {
+            while !over.is_cancelled() {
+                let call = Request::new(addr, "POST", "/mcp").header("accept", "application/json");
+                let answer = call.bearer(&token).json(&body).send().await.expect(200);
+                assert_eq!(document(&answer)["output"], "done\n", "{}", answer.text());
+            }
+        });
+    }
+    let at_work = async {
+        loop {
+            work(&d, &quiet, 1).await;
+        }
+    };
+    let held = async {
+        // What the kernel does not tell is not acted upon.
+        while std::fs::read("/proc/pressure/cpu").is_ok() && waiting(&d, "flood").await == 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    within(PATIENCE, "runs that wait", async {
+        tokio::select! { () = held => {} () = at_work => {} }
+    })
+    .await;
+    assert_eq!(waiting(&d, "quiet").await, 0);
+    // Nobody else is at work now.
+    within(PATIENCE, "all runs to begin", async {
+        while waiting(&d, "flood").await > 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    over.cancel();
+    while let Some(ended) = callers.join_next().await {
+        ended.expect("every run is served");
+    }
+    d.stop().await;
+}

@@ -97,7 +97,7 @@
 //! | [`degradation`] | what can fail while the daemon goes on: one table for `/ready`, `doctor`, metrics and alerts |
 //! | [`metrics`] | everything that is counted or measured: one facade whose methods name events |
 //! | [`doctor`] | what this host really enforces, tested in a container; no other module uses it |
-//! | [`config`], [`id`], [`log`], [`trace`], [`build`], `printable`, `listener`, `stand_in_port`, `holder`, `signals` | leaves: settings, random names, log lines and their trace, the commit of this build, text made safe to print, listeners, a stand-in's port, the owner of a lock, signals |
+//! | [`config`], [`id`], [`log`], [`trace`], [`build`], `printable`, `listener`, `stand_in_port`, `holder`, `pressure`, `signals` | leaves: settings, random names, log lines and their trace, the commit of this build, text made safe to print, listeners, a stand-in's port, the owner of a lock, how short the processors are, signals |
 //! | [`docs`] | the API for clients, what differs from the documents, the threat model, what was tried where, how to contribute |
 //!
 //! Direction of `use`: `main → app → api → tools → execution → session → pool → {engine, link} → proto`;
@@ -353,6 +353,7 @@ pub mod notifications;
 pub mod packages;
 pub mod pool;
 pub mod ports;
+mod pressure;
 mod printable;
 pub mod run_history;
 pub mod services;

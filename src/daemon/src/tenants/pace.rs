@@ -59,6 +59,8 @@ pub(crate) const STRANGERS: TenantShare = TenantShare {
 pub(crate) struct PaceCore {
     /// Seconds of processors in a second, for all that are held back.
     rate: f64,
+    /// The part of it that those who use much have, beside a tenant that is at work and does not.
+    ease: f64,
     accounts: BTreeMap<TenantId, Account>,
 }
 
@@ -79,6 +81,10 @@ struct Account {
 }
 
 impl Account {
+    fn is_at_work(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.polled) < AT_WORK
+    }
+
     fn use_at(&self, now: Instant) -> f64 {
         match now.saturating_duration_since(self.window) {
             since if since < WINDOW => self.used[0].max(self.used[1]),
@@ -110,7 +116,7 @@ impl PaceCore {
     /// Nobody is at work yet, on so many processors.
     pub(crate) fn new(processors: usize) -> Self {
         let processors = u32::try_from(processors.max(1)).unwrap_or(u32::MAX);
-        Self { rate: PART * f64::from(processors), accounts: BTreeMap::new() }
+        Self { rate: PART * f64::from(processors), ease: 1.0, accounts: BTreeMap::new() }
     }
 
     /// Whether this connection of this tenant may be polled now. If not, it is parked, until [`Self::spent`]
@@ -166,8 +172,7 @@ impl PaceCore {
     /// Time has passed. Returns the connections that go on now.
     pub(crate) fn fill(&mut self, now: Instant) -> Vec<PacedId> {
         self.accounts.retain(|_, account| {
-            let is_at_work = now.saturating_duration_since(account.polled) < AT_WORK;
-            is_at_work || !account.parked.is_empty() || !account.granted.is_empty()
+            account.is_at_work(now) || !account.parked.is_empty() || !account.granted.is_empty()
         });
         let tenants: Vec<TenantId> = self.accounts.keys().copied().collect();
         let (mut next, most) = (Vec::new(), self.at_one_time());
@@ -198,14 +203,26 @@ impl PaceCore {
 
     /// Whether another tenant is at work.
     fn has_other(&self, tenant: TenantId, now: Instant) -> bool {
-        self.accounts.iter().any(|(id, other)| {
-            let is_tenant = *id != tenant && *id != STRANGERS.id;
-            is_tenant && now.saturating_duration_since(other.polled) < AT_WORK
-        })
+        self.accounts.iter().any(|(id, other)| *id != tenant && *id != STRANGERS.id && other.is_at_work(now))
+    }
+
+    /// From now on those who use much have this part of the rate, beside a tenant that does not.
+    pub(crate) fn ease(&mut self, part: f64) {
+        self.ease = part;
+    }
+
+    /// Whether several tenants are at work, or strangers beside one.
+    pub(crate) fn is_shared(&self, now: Instant) -> bool {
+        self.accounts.values().filter(|account| account.is_at_work(now)).count() > 1
     }
 
     fn refill(&mut self, tenant: TenantId, now: Instant) {
         let much = self.rate * WINDOW.as_secs_f64() * MUCH;
+        let is_light = |(id, account): (&TenantId, &Account)| {
+            *id != STRANGERS.id && account.is_at_work(now) && account.use_at(now) <= much
+        };
+        let uses_much = self.accounts.get(&tenant).is_some_and(|account| account.use_at(now) > much);
+        let ease = if uses_much && self.accounts.iter().any(is_light) { self.ease } else { 1.0 };
         let others = self
             .accounts
             .iter()
@@ -213,7 +230,7 @@ impl PaceCore {
         let others: u32 = others.map(|(_, other)| other.share.weight.max(1)).sum();
         let Some(account) = self.accounts.get_mut(&tenant) else { return };
         let weight = f64::from(account.share.weight.max(1));
-        let rate = self.rate * weight / (weight + f64::from(others));
+        let rate = self.rate * ease * weight / (weight + f64::from(others));
         let passed = now.saturating_duration_since(account.filled).as_secs_f64();
         account.left = (account.left + passed * rate).min(FULL.as_secs_f64());
         account.filled = now;
@@ -300,6 +317,20 @@ mod tests {
         let operator = TenantShare { is_operator: true, ..tenant(1, 1) };
         let polls = second(&mut PaceCore::new(1), &[operator], true);
         assert!(polls[0] > 8_000, "{polls:?}");
+    }
+
+    #[test]
+    fn who_uses_much_has_less_beside_one_who_does_not_while_the_processors_are_short() {
+        let of = |ease: f64, quiet| {
+            let mut core = PaceCore::new(1);
+            core.ease(ease);
+            let polls = second(&mut core, &[tenant(1, 1), tenant(2, 1)], quiet);
+            (polls.iter().sum::<u32>(), core.is_shared(Instant::now()))
+        };
+        let ((full, shared), (less, _), (two, _)) = (of(1.0, true), of(0.2, true), of(0.2, false));
+        assert!(shared && (4_000..=5_500).contains(&full), "half of a processor: {full}");
+        assert!((900..=2_000).contains(&less), "a fifth of that: {less}");
+        assert!((4_000..=5_500).contains(&two), "nobody uses little: {two}");
     }
 
     #[test]

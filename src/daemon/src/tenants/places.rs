@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
+use super::begin::Start;
 use super::core::{Core, TenantEvent};
 use super::fair::TenantId;
 use super::limited::Limited;
@@ -30,6 +31,8 @@ pub(super) struct PlacesState {
 pub struct RunPlace {
     places: Arc<Places>,
     tenant: TenantId,
+    /// Where several tenants have tokens.
+    pub(super) start: Option<Start>,
 }
 
 impl Drop for RunPlace {
@@ -75,7 +78,7 @@ impl Places {
             };
             if begun.is_ok() {
                 state.waiting.remove(&tenant);
-                return Ok(RunPlace { places: self.clone(), tenant });
+                return Ok(RunPlace { places: self.clone(), tenant, start: None });
             }
             let (waiter, waiting) = oneshot::channel();
             queue.push_back((limits.clone(), waiter));
@@ -105,7 +108,7 @@ impl Places {
                 queue.push_front((limits, waiter));
                 return None;
             }
-            return Some((waiter, RunPlace { places: self.clone(), tenant }));
+            return Some((waiter, RunPlace { places: self.clone(), tenant, start: None }));
         }
         state.waiting.remove(&tenant);
         None
