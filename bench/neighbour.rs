@@ -112,14 +112,13 @@ pub(crate) async fn measure(setup: &mut Setup, report: &mut Measurements) -> Res
             quiet.round(&mut times).await.map_err(|why| format!("{name}: {why}"))?;
         }
         let counts = flooding.end()?;
-        // Where there are several kinds, the daemon decides what it serves of each.
-        if !floods.is_empty() && counts.iter().all(|(_, done, refused)| done + refused == 0) {
-            return Err(format!("{name}: nothing came of the flood").into());
-        }
         for (title, times) in TITLES.into_iter().zip(times) {
             report.block(title).line(name, times, None);
         }
         for (kind, done, refused) in counts {
+            if done + refused == 0 {
+                return Err(format!("{name}: nothing came of {kind}").into());
+            }
             let block = report.block(TITLES[0]);
             block.fact(format!("{name}: {kind}, served"), f64::from(done), "");
             block.fact(format!("{name}: {kind}, refused or broken off"), f64::from(refused), "");

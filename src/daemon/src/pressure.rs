@@ -19,11 +19,6 @@ impl CpuPressure {
         self.look_at(Path::new(FILE), now)
     }
 
-    /// The next look is a first one.
-    pub(crate) fn forget(&mut self) {
-        self.last = None;
-    }
-
     fn look_at(&mut self, file: &Path, now: Instant) -> Option<f64> {
         let total = std::fs::read_to_string(file).ok().as_deref().and_then(total);
         let last = std::mem::replace(&mut self.last, total.map(|total| (now, total)));

@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 use crate::pressure::CpuPressure;
+use crate::tenants::TenantShare;
 use crate::tenants::ease::Ease;
 use crate::tenants::pace::{PaceCore, PacedId};
-use crate::tenants::{TenantShare, Tenants, processors};
 
 /// Time between two looks at the accounts while somebody is parked: what tokio's clock can tell apart.
 const TICK: Duration = Duration::from_millis(1);
@@ -39,11 +39,10 @@ struct PacerState {
 }
 
 impl Pacer {
-    /// A pacer for this machine, which also says how far these tenants are held back. Tasks keep it going
-    /// until it is dropped.
-    pub(super) fn start(tenants: Arc<Tenants>) -> Arc<Self> {
-        let pacer = Self::on(processors());
-        tokio::spawn(Self::ease_off(Arc::downgrade(&pacer), tenants));
+    /// A pacer for this machine. Tasks keep it going until it is dropped.
+    pub(super) fn start() -> Arc<Self> {
+        let pacer = Self::on(std::thread::available_parallelism().map_or(1, usize::from));
+        tokio::spawn(Self::ease_off(Arc::downgrade(&pacer)));
         pacer
     }
 
@@ -71,28 +70,16 @@ impl Pacer {
         }
     }
 
-    /// Holds tenants back while several are at work and the processors are short.
-    async fn ease_off(pacer: Weak<Self>, tenants: Arc<Tenants>) {
-        let (mut pressure, mut ease, mut was_held) = (CpuPressure::default(), Ease::default(), false);
+    /// Leaves less to tenants that use much while several are at work and the processors are short.
+    async fn ease_off(pacer: Weak<Self>) {
+        let (mut pressure, mut ease) = (CpuPressure::default(), Ease::default());
         loop {
             tokio::time::sleep(LOOK).await;
             let Some(pacer) = pacer.upgrade() else { return };
-            let now = Instant::now();
-            let is_shared = pacer.state().core.is_shared(now);
-            if is_shared {
-                ease = pressure.look(now).map_or_else(Ease::default, |waited| ease.after(waited));
-            } else {
-                // Somebody who comes again after a rest finds most of it as it was.
-                pressure.forget();
-                ease = ease.after(0.0);
-            }
-            let held = if is_shared { ease } else { Ease::default() };
-            let is_held = held != Ease::default();
-            if is_held || was_held {
-                pacer.state().core.ease(held.pace());
-                tenants.hold_back(held);
-            }
-            was_held = is_held;
+            let (now, mut state) = (Instant::now(), pacer.state());
+            let is_shared = state.core.is_shared(now);
+            ease = ease.after(is_shared, is_shared.then(|| pressure.look(now)).flatten());
+            state.core.ease(ease);
         }
     }
 

@@ -67,7 +67,7 @@ impl TenantMetrics {
             in_use: make.gauges(
                 "paddock_tenant_in_use",
                 "What a token's name uses now, by kind: sessions (with a container), executions, runs, \
-                 waiting (for one of its own runs to end, or since the processors are short), requests.",
+                 waiting (for one of its own runs to end), requests.",
                 &["tenant", "kind"],
             ),
             stored: make.gauges(

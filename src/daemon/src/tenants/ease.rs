@@ -1,20 +1,14 @@
-//! How far tenants are held back while the processors are short and several tenants are at work. Pure: it
-//! reads no clock and no file.
+//! How much of the daemon's own threads is left to tenants that use much of them, while the processors are
+//! short and another tenant, which uses little, is at work. Pure: it reads no clock and no file.
 //!
-//! Weights divide the processors between programs, and accounts the daemon's own threads. But what a flood
-//! causes beside them has no tenant: the kernel's network, the engine and its shims that start containers,
-//! the disk. All of that is work for calls of the flood; so if the processors are still short, fewer of its
-//! calls go on at one time. The kernel says whether they are short (`/proc/pressure/cpu`): the part of the
-//! time in which something that could run waited for a processor.
-//!
-//! ```text
-//!  the processors were short ─► the ease falls by a third ─┬─► fewer runs of each tenant begin (`starts`)
-//!  they were not ─► it rises by a fifth ───────────────────┴─► the daemon's threads do less for those who
-//!  one tenant is at work ─► nobody is held back                use much, beside one who does not (`pace`)
-//! ```
+//! `pace` charges a tenant for the polls of its connections. But what a flood of calls causes beside them
+//! has no tenant: the kernel's network, the disk, the clients if they run on this machine. All of that is
+//! work for calls of the flood; so while the processors are short, less of the flood goes on. The kernel says
+//! whether they are short (`/proc/pressure/cpu`): the part of the time in which something that could run
+//! waited for a processor.
 //!
 //! It must never hold anybody back where the kernel does not say how short the processors are, nor so far
-//! that nothing goes on: there are least values, which keep the processors busy.
+//! that nothing goes on: there is a least value.
 
 /// The processors are short if something waited for one in more than this part of the time.
 const SHORT: f64 = 0.35;
@@ -23,13 +17,9 @@ const FALLS: f64 = 0.67;
 /// The same where they were not.
 const RISES: f64 = 1.2;
 /// The least ease.
-const LEAST: f64 = 0.05;
-/// Runs of a tenant for each processor at full ease, from which on fewer begin.
-const RUNS: f64 = 8.0;
-/// The least part of what the daemon's threads do for tenants that use much, of what they do at full ease.
-const LEAST_PACE: f64 = 0.25;
+const LEAST: f64 = 0.25;
 
-/// From [`LEAST`] to 1; at 1 nobody is held back.
+/// A part of what a tenant that uses much has of the threads otherwise: from [`LEAST`] to 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Ease(f64);
 
@@ -40,25 +30,23 @@ impl Default for Ease {
 }
 
 impl Ease {
-    /// The ease after a time in which several tenants were at work and something waited for a processor in
-    /// this part of the time.
+    /// The ease after a time in which something waited for a processor in this part of it, if the kernel has
+    /// said so. If `is_shared`, several tenants were at work. Otherwise it rises: somebody who comes again
+    /// after a short rest finds most of it as it was.
     #[must_use]
-    pub(crate) fn after(self, waited: f64) -> Self {
-        let factor = if waited > SHORT { FALLS } else { RISES };
+    pub(crate) fn after(self, is_shared: bool, waited: Option<f64>) -> Self {
+        let factor = match waited {
+            _ if !is_shared => RISES,
+            Some(waited) if waited > SHORT => FALLS,
+            Some(_) => RISES,
+            None => 1.0,
+        };
         Self((self.0 * factor).clamp(LEAST, 1.0))
     }
 
-    /// The runs of a tenant, on so many processors, from which on no other begins; `None`: there is no such
-    /// number.
-    pub(crate) fn runs(self, processors: usize) -> Option<usize> {
-        #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        let runs = (self.0 * RUNS * processors as f64) as usize;
-        (self.0 < 1.0).then_some(runs.max(1))
-    }
-
-    /// The part of what the daemon's threads do for tenants that use much, of what they do at full ease.
-    pub(crate) fn pace(self) -> f64 {
-        self.0.max(LEAST_PACE)
+    /// The part.
+    pub(crate) fn part(self) -> f64 {
+        self.0
     }
 }
 
@@ -66,21 +54,27 @@ impl Ease {
 mod tests {
     use super::*;
 
-    fn after(ease: Ease, waited: f64, times: usize) -> Ease {
-        (0..times).fold(ease, |ease, _| ease.after(waited))
+    fn after(ease: Ease, is_shared: bool, waited: Option<f64>, times: usize) -> Ease {
+        (0..times).fold(ease, |ease, _| ease.after(is_shared, waited))
     }
 
     #[test]
     fn it_falls_while_the_processors_are_short_and_rises_to_full_afterwards() {
         let full = Ease::default();
-        assert_eq!((full.runs(2), full.pace()), (None, 1.0));
-        assert_eq!(after(full, SHORT, 3), full, "they are not short");
-        let one = full.after(0.9);
-        assert_eq!(one.runs(2), Some(10));
-        let least = after(full, 0.9, 20);
-        assert_eq!((least.runs(2), least.runs(64), least.pace()), (Some(1), Some(25), LEAST_PACE));
-        assert_eq!(after(least, 1.0, 20), least);
-        assert!(after(least, 0.1, 8).runs(2).is_some());
-        assert_eq!(after(least, 0.1, 20), full, "after a few seconds nobody is held back");
+        assert_eq!(after(full, true, Some(SHORT), 3), full, "they are not short");
+        assert!(full.after(true, Some(0.9)).part() < 0.7);
+        let least = after(full, true, Some(0.9), 20);
+        assert_eq!((least.part(), after(least, true, Some(1.0), 9)), (LEAST, least));
+        assert!(after(least, true, Some(0.1), 5).part() < 1.0);
+        assert_eq!(after(least, true, Some(0.1), 8), full, "after two seconds nobody is held back");
+    }
+
+    #[test]
+    fn it_does_not_fall_without_a_word_of_the_kernel_nor_for_one_tenant_and_bears_a_short_rest() {
+        let full = Ease::default();
+        assert_eq!((after(full, true, None, 9), after(full, false, Some(1.0), 9)), (full, full));
+        let least = after(full, true, Some(0.9), 20);
+        let back = least.after(false, Some(0.9)).after(false, None).after(true, None);
+        assert!(back.part() < 0.4, "{back:?}");
     }
 }

@@ -10,9 +10,9 @@
 //!
 //! * Where calls of several tenants wait, [`fair`] says who is next. Sessions, executions and containers are
 //!   counted where their queues are; [`turns`] has places for whatever has no queue of its own.
-//! * Where the daemon's own threads work for several tenants, `pace` says whose connections go on.
+//! * Where the daemon's own threads work for several tenants, `pace` says whose connections go on, and `ease`
+//!   how much of the threads they have while the processors are short.
 //! * Where programs of several tenants compute, [`weigh`](weigh::weigh) says how much each container weighs.
-//! * Where that is not enough, since the processors are short, `ease` says how far tenants are held back.
 //! * The store counts the bytes and files of each owner, egress what a model costs; both ask here for the
 //!   limit.
 //!
@@ -22,7 +22,6 @@
 //! It must never hold a token, let a token that is revoked or has ended do anything, nor tell a tenant of
 //! another.
 
-mod begin;
 mod book;
 pub mod command;
 mod core;
@@ -34,7 +33,6 @@ mod overall;
 pub(crate) mod pace;
 mod part;
 mod places;
-mod starts;
 mod token;
 pub mod turns;
 pub mod weigh;
@@ -48,10 +46,8 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use self::begin::Starts;
 pub use self::book::{LiveToken, Tenant, TokenBook};
 use self::core::TenantEvent;
-use self::ease::Ease;
 pub use self::fair::{TenantId, TenantShare};
 use self::file::Stamp;
 pub use self::file::TokensFile;
@@ -85,7 +81,6 @@ pub struct Tenants {
     file: Option<TokensFile>,
     book: RwLock<Arc<TokenBook>>,
     places: Arc<Places>,
-    starts: Arc<Starts>,
     names: Mutex<Names>,
     watched: Mutex<Watched>,
     /// Counts the pages of the book: changes once what is not good any more has ended.
@@ -130,11 +125,6 @@ impl Drop for RequestPlace {
     }
 }
 
-/// The processors of this machine that the daemon may use.
-pub(crate) fn processors() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
-
 impl Default for Tenants {
     /// No tokens: everybody is `default`, without limits.
     fn default() -> Self {
@@ -167,7 +157,6 @@ impl Tenants {
             file,
             book: RwLock::default(),
             places: Arc::default(),
-            starts: Arc::new(Starts::on(processors())),
             names: Mutex::default(),
             watched: Mutex::default(),
             pages: watch::channel(0).0,
@@ -224,8 +213,7 @@ impl Tenants {
         }
     }
 
-    /// The place of one more run of a tenant, within `wait`. While the processors are short, it may come a
-    /// little later than that.
+    /// The place of one more run of a tenant, within `wait`.
     ///
     /// # Errors
     /// The limit that it has reached.
@@ -235,20 +223,10 @@ impl Tenants {
             let nothing = TenantLimits::default();
             return self.places.enter(TenantId::default(), &nothing, wait).await;
         };
-        let mut place = match self.parts.get() {
-            None => self.places.enter(tenant.id, &tenant.terms.limits, wait).await?,
-            Some(parts) => self.run_here(parts, tenant, wait).await?,
-        };
-        let share = book.share(name);
-        if share.tenants > 1 {
-            place.start = Some(self.starts.begin(share).await);
+        match self.parts.get() {
+            None => self.places.enter(tenant.id, &tenant.terms.limits, wait).await,
+            Some(parts) => self.run_here(parts, tenant, wait).await,
         }
-        Ok(place)
-    }
-
-    /// How far tenants are held back from now on.
-    pub(crate) fn hold_back(&self, ease: Ease) {
-        self.starts.hold(ease);
     }
 
     /// Admits a request by these limits.
@@ -297,7 +275,7 @@ impl Tenants {
     pub fn in_use(&self) -> Vec<TenantInUse> {
         let (book, now) = (self.book(), Instant::now());
         let of = |tenant: &Arc<Tenant>| {
-            let waiting = self.places.waiting(tenant.id) + self.starts.waiting(tenant.id);
+            let waiting = self.places.waiting(tenant.id);
             let mut state = self.places.state();
             TenantInUse {
                 name: tenant.name.clone(),

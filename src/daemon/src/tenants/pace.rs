@@ -4,7 +4,8 @@
 //! A flood of calls that cost little fills the queue of the threads, and each step of somebody else's call
 //! waits behind all of it. So the polls of a tenant's connections are charged to an account, which fills at
 //! a part of what the threads can do: [`PART`] of all processors, divided by weight between the tenants that
-//! use much. Who has used it up is parked, and its connections go on in the order in which they were
+//! use much; while the processors are short, and somebody at work uses little, it is less (see
+//! [`super::ease`]). Who has used it up is parked, and its connections go on in the order in which they were
 //! parked: no more of them at one time than there are processors for all that are held back.
 //!
 //! ```text
@@ -20,6 +21,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use super::ease::Ease;
 use super::fair::{TenantId, TenantShare};
 
 /// Of all processors, what the tenants that are held back may use together.
@@ -60,7 +62,7 @@ pub(crate) struct PaceCore {
     /// Seconds of processors in a second, for all that are held back.
     rate: f64,
     /// The part of it that those who use much have, beside a tenant that is at work and does not.
-    ease: f64,
+    ease: Ease,
     accounts: BTreeMap<TenantId, Account>,
 }
 
@@ -116,7 +118,7 @@ impl PaceCore {
     /// Nobody is at work yet, on so many processors.
     pub(crate) fn new(processors: usize) -> Self {
         let processors = u32::try_from(processors.max(1)).unwrap_or(u32::MAX);
-        Self { rate: PART * f64::from(processors), ease: 1.0, accounts: BTreeMap::new() }
+        Self { rate: PART * f64::from(processors), ease: Ease::default(), accounts: BTreeMap::new() }
     }
 
     /// Whether this connection of this tenant may be polled now. If not, it is parked, until [`Self::spent`]
@@ -207,13 +209,16 @@ impl PaceCore {
     }
 
     /// From now on those who use much have this part of the rate, beside a tenant that does not.
-    pub(crate) fn ease(&mut self, part: f64) {
-        self.ease = part;
+    pub(crate) fn ease(&mut self, ease: Ease) {
+        self.ease = ease;
     }
 
-    /// Whether several tenants are at work, or strangers beside one.
+    /// Whether several tenants are at work. Those who are held back in no case count as none.
     pub(crate) fn is_shared(&self, now: Instant) -> bool {
-        self.accounts.values().filter(|account| account.is_at_work(now)).count() > 1
+        let paced = self.accounts.iter().filter(|(id, account)| {
+            **id != STRANGERS.id && !account.share.is_operator && account.is_at_work(now)
+        });
+        paced.count() > 1
     }
 
     fn refill(&mut self, tenant: TenantId, now: Instant) {
@@ -222,7 +227,7 @@ impl PaceCore {
             *id != STRANGERS.id && account.is_at_work(now) && account.use_at(now) <= much
         };
         let uses_much = self.accounts.get(&tenant).is_some_and(|account| account.use_at(now) > much);
-        let ease = if uses_much && self.accounts.iter().any(is_light) { self.ease } else { 1.0 };
+        let ease = if uses_much && self.accounts.iter().any(is_light) { self.ease.part() } else { 1.0 };
         let others = self
             .accounts
             .iter()
@@ -321,15 +326,15 @@ mod tests {
 
     #[test]
     fn who_uses_much_has_less_beside_one_who_does_not_while_the_processors_are_short() {
-        let of = |ease: f64, quiet| {
-            let mut core = PaceCore::new(1);
-            core.ease(ease);
+        let of = |is_short, quiet| {
+            let (mut core, full) = (PaceCore::new(1), Ease::default());
+            core.ease((0..20).fold(full, |ease, _| ease.after(is_short, Some(1.0))));
             let polls = second(&mut core, &[tenant(1, 1), tenant(2, 1)], quiet);
             (polls.iter().sum::<u32>(), core.is_shared(Instant::now()))
         };
-        let ((full, shared), (less, _), (two, _)) = (of(1.0, true), of(0.2, true), of(0.2, false));
+        let ((full, shared), (less, _), (two, _)) = (of(false, true), of(true, true), of(true, false));
         assert!(shared && (4_000..=5_500).contains(&full), "half of a processor: {full}");
-        assert!((900..=2_000).contains(&less), "a fifth of that: {less}");
+        assert!((900..=2_000).contains(&less), "a quarter of that: {less}");
         assert!((4_000..=5_500).contains(&two), "nobody uses little: {two}");
     }
 

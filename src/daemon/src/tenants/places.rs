@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use super::begin::Start;
 use super::core::{Core, TenantEvent};
 use super::fair::TenantId;
 use super::limited::Limited;
@@ -31,8 +30,6 @@ pub(super) struct PlacesState {
 pub struct RunPlace {
     places: Arc<Places>,
     tenant: TenantId,
-    /// Where several tenants have tokens.
-    pub(super) start: Option<Start>,
 }
 
 impl Drop for RunPlace {
@@ -78,7 +75,7 @@ impl Places {
             };
             if begun.is_ok() {
                 state.waiting.remove(&tenant);
-                return Ok(RunPlace { places: self.clone(), tenant, start: None });
+                return Ok(RunPlace { places: self.clone(), tenant });
             }
             let (waiter, waiting) = oneshot::channel();
             queue.push_back((limits.clone(), waiter));
@@ -108,7 +105,7 @@ impl Places {
                 queue.push_front((limits, waiter));
                 return None;
             }
-            return Some((waiter, RunPlace { places: self.clone(), tenant, start: None }));
+            return Some((waiter, RunPlace { places: self.clone(), tenant }));
         }
         state.waiting.remove(&tenant);
         None
