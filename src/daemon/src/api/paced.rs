@@ -76,10 +76,11 @@ impl Pacer {
         loop {
             tokio::time::sleep(LOOK).await;
             let Some(pacer) = pacer.upgrade() else { return };
-            let (now, mut state) = (Instant::now(), pacer.state());
-            let is_shared = state.core.is_shared(now);
-            ease = ease.after(is_shared, is_shared.then(|| pressure.look(now)).flatten());
-            state.core.ease(ease);
+            let is_shared = pacer.state().core.is_shared(Instant::now());
+            // The file is read outside of the lock that every poll takes.
+            let waited = is_shared.then(|| pressure.look(Instant::now())).flatten();
+            ease = ease.after(is_shared, waited);
+            pacer.state().core.ease(ease);
         }
     }
 
