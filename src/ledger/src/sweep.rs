@@ -60,9 +60,11 @@ impl Ledger {
 
 impl Shared {
     async fn sweep_if_due(&self) -> Result<Option<usize>, LedgerError> {
-        // The clock of the database can have been set back.
-        let sql = "update paddock_ledger set swept = now() where swept is null or swept > now() \
-                   or swept < now() - make_interval(secs => $1) returning version";
+        // A time in the future is that of a clock that was set back since. `now()` would be the time at which
+        // the statement began: one that waited for another node's would take that node's time for such a one.
+        let sql = "update paddock_ledger set swept = clock_timestamp() \
+                   where swept is null or swept > clock_timestamp() \
+                   or swept < clock_timestamp() - make_interval(secs => $1) returning version";
         let every = EVERY.as_secs_f64();
         let is_due = !self.database.rows(sql, &[(&every as _, Type::FLOAT8)]).await?.is_empty();
         if is_due { self.sweep().await.map(Some) } else { Ok(None) }

@@ -62,6 +62,26 @@ async fn one_node_sweeps_for_all() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_asked_before_another_had_its_turn_does_not_sweep_after_it() {
+    let world = World::new();
+    let node = world.node("a", "1").await;
+    // The other node: it changes the row once the first one waits for that.
+    let turn = "do $$ begin perform from paddock_ledger for update; \
+                while not exists (select from pg_locks where not granted \
+                                  and pg_backend_pid() = any (pg_blocking_pids(pid))) \
+                loop perform pg_sleep(0.01); end loop; \
+                update paddock_ledger set swept = clock_timestamp(); end $$";
+    let other = tokio::task::spawn_blocking({
+        let world = world.clone();
+        move || sql(&world, turn)
+    });
+    let free = "select count(*) from (select from paddock_ledger for update skip locked) as free";
+    while sql(&world, free) != "0" {}
+    assert_eq!(node.sweep_if_due().await.unwrap(), None);
+    other.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn tables_of_the_version_before_get_what_they_lack() {
     let world = World::new();
     let a = world.node("a", "1").await;
