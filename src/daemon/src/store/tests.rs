@@ -55,7 +55,7 @@ fn content(space: &Space, at: &str) -> String {
 async fn committed_changes_survive_a_restart() {
     let root = TempDir::new().unwrap();
     let before = {
-        let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
+        let store = Arc::new(once_free(root.path(), OPTIONS));
         let space = store.space("default", "c1").await.unwrap();
         let big = vec![b'x'; 3 << 20];
         let put = save(&space, &[("a.csv", b"1,2\n"), ("deep/er/b", b"b"), ("big", &big)]).await;
@@ -67,7 +67,7 @@ async fn committed_changes_survive_a_restart() {
         let manifest = space.manifest().clone();
         (store.owner.clone(), manifest)
     };
-    let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
+    let store = Arc::new(once_free(root.path(), OPTIONS));
     assert_eq!(store.owner, before.0);
     let space = store.space("default", "c1").await.unwrap();
     let sizes: BTreeMap<_, _> =
@@ -83,7 +83,7 @@ async fn committed_changes_survive_a_restart() {
 #[tokio::test]
 async fn sessions_and_owners_do_not_see_each_other() {
     let root = TempDir::new().unwrap();
-    let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
+    let store = Arc::new(once_free(root.path(), OPTIONS));
     let ids = ["a", "A", "a ", " a", "../a", "a/b", "a_b", "é", "e\u{301}", "\u{202e}", "-rf", "$(id)", ""];
     for (n, id) in ids.iter().enumerate() {
         let space = store.space("default", id).await.unwrap();
@@ -101,7 +101,7 @@ async fn sessions_and_owners_do_not_see_each_other() {
 #[tokio::test]
 async fn an_uncommitted_batch_leaves_nothing() {
     let root = TempDir::new().unwrap();
-    let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
+    let store = Arc::new(once_free(root.path(), OPTIONS));
     let space = store.space("default", "c").await.unwrap();
     save(&space, &[("a", b"old")]).await;
     let mut batch = Batch::new(space.clone());
@@ -117,7 +117,7 @@ async fn an_uncommitted_batch_leaves_nothing() {
 #[tokio::test]
 async fn a_symbolic_link_on_the_host_is_not_followed() {
     let root = TempDir::new().unwrap();
-    let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
+    let store = Arc::new(once_free(root.path(), OPTIONS));
     let space = store.space("default", "c").await.unwrap();
     save(&space, &[("a", b"1")]).await;
     let outside = TempDir::new().unwrap();
@@ -135,7 +135,7 @@ async fn a_symbolic_link_on_the_host_is_not_followed() {
 #[tokio::test]
 async fn a_file_replaces_a_directory_and_back() {
     let root = TempDir::new().unwrap();
-    let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
+    let store = Arc::new(once_free(root.path(), OPTIONS));
     let space = store.space("default", "c").await.unwrap();
     save(&space, &[("a/b/c", b"1")]).await;
     save(&space, &[("a", b"2")]).await;
@@ -145,12 +145,12 @@ async fn a_file_replaces_a_directory_and_back() {
     assert_eq!(space.manifest().files().count(), 1);
 }
 
-/// The store, which nobody uses any more. A program that another test starts at this moment holds the lock
-/// until it has been executed.
-fn once_free(root: &Path) -> Store {
+/// Opens the store, which nobody uses any more. A program that another test starts at this moment holds the
+/// lock until it has been executed.
+fn once_free(root: &Path, options: Options) -> Store {
     let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
     loop {
-        match Store::open(root, OPTIONS) {
+        match Store::open(root, options) {
             Err(StoreError::InUse(_)) if std::time::Instant::now() < until => std::thread::yield_now(),
             opened => return opened.unwrap(),
         }
@@ -160,11 +160,11 @@ fn once_free(root: &Path) -> Store {
 #[test]
 fn one_daemon_at_a_time_uses_a_store() {
     let root = TempDir::new().unwrap();
-    let first = Store::open(root.path(), OPTIONS).unwrap();
+    let first = once_free(root.path(), OPTIONS);
     assert!(matches!(Store::open(root.path(), OPTIONS), Err(StoreError::InUse(_))));
     let secret = first.secret("files.secret").unwrap();
     drop(first);
-    let second = once_free(root.path());
+    let second = once_free(root.path(), OPTIONS);
     assert_eq!(second.secret("files.secret").unwrap(), secret);
     let mode = fs::metadata(root.path().join("files.secret")).unwrap().mode();
     assert_eq!(mode & 0o777, 0o600);
@@ -185,7 +185,7 @@ fn a_folder_that_others_can_write_is_refused_as_a_store() {
     assert!(refused.contains("can be written by other users"), "{refused}");
     assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0, "nothing was made in it");
     // A folder below it belongs to this user alone.
-    Store::open(&root.path().join("mine"), OPTIONS).unwrap();
+    once_free(&root.path().join("mine"), OPTIONS);
     assert_eq!(fs::metadata(root.path().join("mine")).unwrap().mode() & 0o777, 0o700);
 }
 
@@ -193,7 +193,7 @@ fn a_folder_that_others_can_write_is_refused_as_a_store() {
 async fn the_files_of_one_batch_count_together() {
     let root = TempDir::new().unwrap();
     let quota = Quota { bytes: 4096 * 3, entries: 5, file: 4096 * 3 };
-    let store = Arc::new(Store::open(root.path(), Options { quota, ..OPTIONS }).unwrap());
+    let store = Arc::new(once_free(root.path(), Options { quota, ..OPTIONS }));
     let space = store.space("default", "c").await.unwrap();
     let sized = |at: &str, size| Entry { kind: EntryKind::File(size), ..file(at) };
     save(&space, &[("old", &[1; 5000])]).await;
@@ -216,7 +216,7 @@ async fn the_files_of_one_batch_count_together() {
 #[tokio::test]
 async fn a_batch_of_many_files_and_directories() {
     let root = TempDir::new().unwrap();
-    let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
+    let store = Arc::new(once_free(root.path(), OPTIONS));
     let space = store.space("default", "c").await.unwrap();
     let names: Vec<String> = (0..600).map(|i| format!("d{}/f{i}", i % 200)).collect();
     let files: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), name.as_bytes())).collect();
@@ -233,7 +233,7 @@ async fn a_batch_of_many_files_and_directories() {
 #[tokio::test]
 async fn a_session_that_is_not_stored_is_neither_found_nor_made() {
     let root = TempDir::new().unwrap();
-    let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
+    let store = Arc::new(once_free(root.path(), OPTIONS));
     assert!(store.find("default", "c").await.unwrap().is_none());
     let space = store.space("default", "c").await.unwrap();
     assert!(store.find("default", "c").await.unwrap().is_none(), "a space that nobody wrote to is nothing");
@@ -247,7 +247,7 @@ async fn a_session_that_is_not_stored_is_neither_found_nor_made() {
 #[tokio::test]
 async fn a_forgotten_session_is_gone_for_good_even_through_an_old_handle() {
     let root = TempDir::new().unwrap();
-    let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
+    let store = Arc::new(once_free(root.path(), OPTIONS));
     let old = store.space("default", "c").await.unwrap();
     save(&old, &[("a", b"1"), ("d/b", b"2")]).await;
     old.log("run_1").unwrap().append(b"out").unwrap();
@@ -277,7 +277,7 @@ async fn the_time_of_use_and_a_closed_session_are_kept() {
     let root = TempDir::new().unwrap();
     let long_ago = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
     {
-        let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
+        let store = Arc::new(once_free(root.path(), OPTIONS));
         let space = store.space("default", "c").await.unwrap();
         space.set_closed(true);
         save(&space, &[("a", b"1")]).await;
@@ -289,12 +289,12 @@ async fn the_time_of_use_and_a_closed_session_are_kept() {
         assert!(store.stored().await.unwrap()[0].used > long_ago);
         assert!(space.is_closed());
     }
-    let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
+    let store = Arc::new(once_free(root.path(), OPTIONS));
     let space = store.find("default", "c").await.unwrap().unwrap();
     assert!(space.is_closed());
     space.set_closed(false);
     drop((space, store));
-    let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
+    let store = Arc::new(once_free(root.path(), OPTIONS));
     assert!(!store.space("default", "c").await.unwrap().is_closed());
 }
 
@@ -318,7 +318,7 @@ fn tick() {
 #[tokio::test]
 async fn a_reader_of_a_file_sees_one_content_completely() {
     let root = TempDir::new().unwrap();
-    let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
+    let store = Arc::new(once_free(root.path(), OPTIONS));
     let space = store.space("default", "c1").await.unwrap();
     let inode = || space.open(&path("f")).unwrap().metadata().unwrap().ino();
     save(&space, &[("f", &[b'1'; 3000])]).await;

@@ -29,7 +29,7 @@ async fn what_is_kept_stays_as_it_was_through_every_change_and_a_restart() {
     let root = TempDir::new().unwrap();
     let large = "old ".repeat(100_000);
     {
-        let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
+        let store = Arc::new(once_free(root.path(), OPTIONS));
         let space = store.space("default", "s").await.unwrap();
         let first: [(&str, &[u8]); 5] = [
             ("a", b"old"),
@@ -55,7 +55,7 @@ async fn what_is_kept_stays_as_it_was_through_every_change_and_a_restart() {
         assert!(space.executions().is_empty(), "what is kept is no execution");
         // No checkpoint comes before the next start, so that start replays every change.
     }
-    let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
+    let store = Arc::new(once_free(root.path(), OPTIONS));
     let space = store.space("default", "s").await.unwrap();
     let files = space.execution_files(ID);
     for (at, content) in [("a", "old"), ("large", &large), ("gone", "gone"), ("dir/x", "x")] {
@@ -72,7 +72,7 @@ async fn what_is_kept_stays_as_it_was_through_every_change_and_a_restart() {
 #[tokio::test]
 async fn a_kept_file_is_not_written_over() {
     let root = TempDir::new().unwrap();
-    let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
+    let store = Arc::new(once_free(root.path(), OPTIONS));
     let space = store.space("default", "s").await.unwrap();
     let inode = |at: &str| space.open(&path(at)).unwrap().metadata().unwrap().ino();
     save(&space, &[("a", b"one")]).await;
@@ -99,7 +99,7 @@ async fn a_kept_file_is_not_written_over() {
 #[tokio::test]
 async fn a_diff_counts_for_the_stores_limit_and_goes_with_its_execution() {
     let root = TempDir::new().unwrap();
-    let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
+    let store = Arc::new(once_free(root.path(), OPTIONS));
     let space = store.space("default", "s").await.unwrap();
     save(&space, &[("a", b"1")]).await;
     let files = space.execution_files(ID);
@@ -118,7 +118,7 @@ async fn a_diff_counts_for_the_stores_limit_and_goes_with_its_execution() {
 
     let full = Options { total: Amount { bytes: 8192, ..TOTAL }, ..OPTIONS };
     let root = TempDir::new().unwrap();
-    let store = Arc::new(Store::open(root.path(), full).unwrap());
+    let store = Arc::new(once_free(root.path(), full));
     let space = store.space("default", "s").await.unwrap();
     save(&space, &[("a", b"1")]).await;
     let files = space.execution_files(ID);
@@ -130,7 +130,7 @@ async fn a_diff_counts_for_the_stores_limit_and_goes_with_its_execution() {
 #[tokio::test]
 async fn nothing_is_kept_for_a_session_that_was_removed() {
     let root = TempDir::new().unwrap();
-    let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
+    let store = Arc::new(once_free(root.path(), OPTIONS));
     let space = store.space("default", "s").await.unwrap();
     save(&space, &[("a", b"1")]).await;
     let files = space.execution_files(ID);

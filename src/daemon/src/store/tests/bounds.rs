@@ -24,7 +24,7 @@ fn no_links(dir: &Path) {
 async fn links_are_kept_as_data_and_nothing_goes_through_them() {
     let root = TempDir::new().unwrap();
     {
-        let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
+        let store = Arc::new(once_free(root.path(), OPTIONS));
         let space = store.space("default", "c").await.unwrap();
         let mut batch = Batch::new(space.clone());
         batch.link(link("out", "/etc"));
@@ -43,7 +43,7 @@ async fn links_are_kept_as_data_and_nothing_goes_through_them() {
         }
         assert_eq!(content(&space, "replaced/passwd"), "mine");
     }
-    let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
+    let store = Arc::new(once_free(root.path(), OPTIONS));
     let space = store.space("default", "c").await.unwrap();
     let kind = |at: &str| space.manifest().get(&path(at)).map(|held| held.entry.kind.clone());
     assert_eq!(kind("out"), Some(link("out", "/etc").kind));
@@ -64,7 +64,7 @@ async fn links_are_kept_as_data_and_nothing_goes_through_them() {
 #[tokio::test]
 async fn a_damaged_list_of_links_is_reported() {
     let root = TempDir::new().unwrap();
-    let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
+    let store = Arc::new(once_free(root.path(), OPTIONS));
     let mut batch = Batch::new(store.space("default", "c").await.unwrap());
     batch.link(link("l", "t"));
     batch.commit().await.unwrap();
@@ -89,7 +89,7 @@ fn bytes_used(store: &Store) -> u64 {
 async fn all_sessions_together_have_a_limit_that_counts_bytes_being_written() {
     let root = TempDir::new().unwrap();
     {
-        let store = Arc::new(Store::open(root.path(), SMALL).unwrap());
+        let store = Arc::new(once_free(root.path(), SMALL));
         let (one, two) =
             (store.space("default", "1").await.unwrap(), store.space("other", "2").await.unwrap());
         save(&one, &[("a", &vec![1; 500_000])]).await;
@@ -114,7 +114,7 @@ async fn all_sessions_together_have_a_limit_that_counts_bytes_being_written() {
         save(&one, &[("a", &vec![1; 100_000])]).await;
         assert_eq!(bytes_used(&store), (25 + 98) * 4096);
     }
-    let store = Arc::new(Store::open(root.path(), SMALL).unwrap());
+    let store = Arc::new(once_free(root.path(), SMALL));
     for (owner, id) in [("default", "1"), ("other", "2")] {
         store.space(owner, id).await.unwrap(); // counts it, if the background thread has not
     }
@@ -136,7 +136,7 @@ async fn all_sessions_together_have_a_limit_of_entries() {
     let root = TempDir::new().unwrap();
     let is_bound = |error: &StoreError| matches!(error, StoreError::Quota { bound: Bound::TotalEntries, .. });
     {
-        let store = Arc::new(Store::open(root.path(), FEW).unwrap());
+        let store = Arc::new(once_free(root.path(), FEW));
         let (one, two) =
             (store.space("default", "1").await.unwrap(), store.space("other", "2").await.unwrap());
         // A session, a directory that a name implies, two empty files, and a link.
@@ -183,7 +183,7 @@ async fn all_sessions_together_have_a_limit_of_entries() {
         drop(new.log("run_1").unwrap());
         assert_eq!(entries_used(&store), 16);
     }
-    let mut store = Store::open(root.path(), FEW).unwrap();
+    let mut store = once_free(root.path(), FEW);
     store.threads.pop().unwrap().join().unwrap(); // it ends when everything is counted
     let store = Arc::new(store);
     assert_eq!(entries_used(&store), 16);
@@ -199,11 +199,11 @@ async fn all_sessions_together_have_a_limit_of_entries() {
 async fn sessions_that_nobody_loads_are_counted_in_the_background() {
     let root = TempDir::new().unwrap();
     {
-        let store = Arc::new(Store::open(root.path(), SMALL).unwrap());
+        let store = Arc::new(once_free(root.path(), SMALL));
         save(&store.space("default", "1").await.unwrap(), &[("a", &vec![1; 500_000])]).await;
         store.space("default", "1").await.unwrap().log("run_1").unwrap().append(&[b'x'; 1000]).unwrap();
     }
-    let mut store = Store::open(root.path(), SMALL).unwrap();
+    let mut store = once_free(root.path(), SMALL);
     store.threads.pop().unwrap().join().unwrap(); // it ends when everything is counted
     assert_eq!(bytes_used(&store), 123 * 4096 + 1000);
 }
@@ -211,7 +211,7 @@ async fn sessions_that_nobody_loads_are_counted_in_the_background() {
 #[tokio::test]
 async fn logs_count_and_stop_growing_at_the_limit() {
     let root = TempDir::new().unwrap();
-    let store = Arc::new(Store::open(root.path(), SMALL).unwrap());
+    let store = Arc::new(once_free(root.path(), SMALL));
     let space = store.space("default", "1").await.unwrap();
     let mut log = space.log("run_01").unwrap();
     log.append(&vec![b'x'; 1 << 20]).unwrap();
@@ -238,7 +238,7 @@ async fn logs_count_and_stop_growing_at_the_limit() {
 async fn one_file_and_one_session_are_limited_while_they_are_written() {
     let root = TempDir::new().unwrap();
     let quota = Quota { bytes: 40_960, entries: 10, file: 20_000 };
-    let store = Arc::new(Store::open(root.path(), Options { quota, ..OPTIONS }).unwrap());
+    let store = Arc::new(once_free(root.path(), Options { quota, ..OPTIONS }));
     let space = store.space("default", "c").await.unwrap();
     let mut batch = Batch::new(space.clone());
     batch.file(file("a"));
@@ -270,7 +270,7 @@ async fn one_file_and_one_session_are_limited_while_they_are_written() {
 #[tokio::test]
 async fn a_checkpoint_frees_replaced_contents() {
     let root = TempDir::new().unwrap();
-    let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
+    let store = Arc::new(once_free(root.path(), OPTIONS));
     let space = store.space("default", "c").await.unwrap();
     let big = vec![1; 300_000];
     save(&space, &[("a", &big)]).await;
@@ -281,6 +281,6 @@ async fn a_checkpoint_frees_replaced_contents() {
     assert_eq!(count("tmp"), 0);
     assert_eq!(count("journal"), 1, "the next file is ready, and empty");
     drop((space, store));
-    let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
+    let store = Arc::new(once_free(root.path(), OPTIONS));
     assert_eq!(content(&store.space("default", "c").await.unwrap(), "a"), "1");
 }

@@ -18,7 +18,7 @@ struct Life {
 /// Makes the changes of `seed` in three sessions; the journal is sealed now and then and never freed.
 async fn live(seed: u64, changes: u64) -> Life {
     let root = TempDir::new_in(MEMORY).unwrap();
-    let store = Arc::new(Store::open(&root.path().join("live"), OPTIONS).unwrap());
+    let store = Arc::new(once_free(&root.path().join("live"), OPTIONS));
     *store.shared.stuck.lock().unwrap() = true; // no checkpoint frees the journal
     let mut numbers = Numbers(seed);
     let mut world: World = SESSIONS.map(|session| (session, Tree::new())).into();

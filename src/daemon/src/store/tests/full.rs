@@ -72,7 +72,7 @@ async fn all_there(store: &Arc<Store>, count: usize, size: usize) {
 async fn a_full_disk_refuses_and_loses_nothing_and_works_again() {
     for size in [1 << 20, 40_000] {
         let disk = Disk::new("size=40m");
-        let store = Arc::new(Store::open(&disk.path().join("store"), OPTIONS).unwrap());
+        let store = Arc::new(once_free(&disk.path().join("store"), OPTIONS));
         let count = fill(&store, size).await;
         assert!(count > 4, "only {count} files of {size} bytes");
         all_there(&store, count, size).await;
@@ -81,7 +81,7 @@ async fn a_full_disk_refuses_and_loses_nothing_and_works_again() {
         store.shared.checkpoint();
         assert_eq!(tmp(), 0);
         drop(store);
-        let store = Arc::new(Store::open(&disk.path().join("store"), OPTIONS).unwrap());
+        let store = Arc::new(once_free(&disk.path().join("store"), OPTIONS));
         all_there(&store, count, size).await;
         // A commit that only removes is accepted, and makes room.
         let space = store.space("default", "c").await.unwrap();
@@ -110,7 +110,7 @@ fn a_claim_is_tried_again_after_a_checkpoint_whoever_freed_the_space() {
 #[tokio::test]
 async fn a_disk_without_inodes_refuses_up_front() {
     let disk = Disk::new("size=40m,nr_inodes=200");
-    let store = Arc::new(Store::open(&disk.path().join("store"), OPTIONS).unwrap());
+    let store = Arc::new(once_free(&disk.path().join("store"), OPTIONS));
     let count = fill(&store, 10).await;
     assert!((20..200).contains(&count), "{count} files");
     all_there(&store, count, 10).await;
@@ -119,7 +119,7 @@ async fn a_disk_without_inodes_refuses_up_front() {
 #[tokio::test]
 async fn free_space_that_other_programs_took_and_gave_back_is_used_again() {
     let disk = Disk::new("size=40m");
-    let store = Arc::new(Store::open(&disk.path().join("store"), OPTIONS).unwrap());
+    let store = Arc::new(once_free(&disk.path().join("store"), OPTIONS));
     put(&store, "f0", &[0; 1000]).await.unwrap();
     fs::write(disk.path().join("other"), vec![1; 30 << 20]).unwrap();
     assert!(matches!(put(&store, "big", &vec![1; 5 << 20]).await, Err(StoreError::Full(_))));
@@ -135,7 +135,7 @@ async fn free_space_that_other_programs_took_and_gave_back_is_used_again() {
 async fn a_change_that_could_not_be_applied_is_kept_and_applied_later() {
     let root = TempDir::new().unwrap();
     let (live, crashed) = (root.path().join("live"), root.path().join("crashed"));
-    let store = Arc::new(Store::open(&live, OPTIONS).unwrap());
+    let store = Arc::new(once_free(&live, OPTIONS));
     let space = store.space("default", "c").await.unwrap();
     save(&space, &[("a", b"1"), ("b", b"1")]).await;
     // Without tmp/ nothing can be applied, while the journal still accepts records.
@@ -167,7 +167,7 @@ async fn a_change_that_could_not_be_applied_is_kept_and_applied_later() {
 
     // So does the next start.
     fs::create_dir(crashed.join("tmp")).unwrap();
-    let store = Arc::new(Store::open(&crashed, OPTIONS).unwrap());
+    let store = Arc::new(once_free(&crashed, OPTIONS));
     let space = store.find("default", "c").await.unwrap().unwrap();
     assert!(space.manifest().get(&path("a")).is_none());
     assert_eq!(content(&space, "c"), "2");
@@ -177,7 +177,7 @@ async fn a_change_that_could_not_be_applied_is_kept_and_applied_later() {
 async fn a_start_that_cannot_apply_one_session_serves_the_others() {
     let root = TempDir::new().unwrap();
     let (live, crashed) = (root.path().join("live"), root.path().join("crashed"));
-    let store = Arc::new(Store::open(&live, OPTIONS).unwrap());
+    let store = Arc::new(once_free(&live, OPTIONS));
     let big = vec![b'x'; 100_000];
     for id in ["one", "two"] {
         save(&store.space("default", id).await.unwrap(), &[("a", b"1"), ("big", &big)]).await;
@@ -187,14 +187,14 @@ async fn a_start_that_cannot_apply_one_session_serves_the_others() {
     let dir = crashed.join(hash("default", "one"));
     fs::remove_dir_all(&dir).unwrap();
     fs::write(&dir, "in the way").unwrap();
-    let store = Arc::new(Store::open(&crashed, OPTIONS).unwrap());
+    let store = Arc::new(once_free(&crashed, OPTIONS));
     assert!(matches!(store.space("default", "one").await, Err(StoreError::Pending(_))));
     let two = store.space("default", "two").await.unwrap();
     save(&two, &[("a", b"2")]).await;
     store.shared.checkpoint();
     drop((two, store));
     // The journal still has everything, also the changes made since.
-    let store = Arc::new(Store::open(&crashed, OPTIONS).unwrap());
+    let store = Arc::new(once_free(&crashed, OPTIONS));
     assert_eq!(content(&store.space("default", "two").await.unwrap(), "a"), "2");
     fs::remove_file(&dir).unwrap();
     let one = store.space("default", "one").await.unwrap();
@@ -208,7 +208,7 @@ async fn a_start_that_cannot_apply_one_session_serves_the_others() {
 async fn a_failed_sync_fails_its_commit_and_no_other() {
     let root = TempDir::new().unwrap();
     let (live, crashed) = (root.path().join("live"), root.path().join("crashed"));
-    let store = Arc::new(Store::open(&live, OPTIONS).unwrap());
+    let store = Arc::new(once_free(&live, OPTIONS));
     let space = store.space("default", "c").await.unwrap();
     save(&space, &[("a", b"1")]).await;
     *store.shared.stuck.lock().unwrap() = true; // keeps the journal for this test to read
@@ -229,7 +229,7 @@ async fn a_failed_sync_fails_its_commit_and_no_other() {
     save(&space, &[("b", b"2")]).await;
     assert_eq!(journal(), 3);
     copy(&live, &crashed);
-    let again = Arc::new(Store::open(&crashed, OPTIONS).unwrap());
+    let again = Arc::new(once_free(&crashed, OPTIONS));
     let space = again.find("default", "c").await.unwrap().unwrap();
     assert_eq!((content(&space, "a"), content(&space, "b")), ("1".into(), "2".into()));
 }
@@ -237,7 +237,7 @@ async fn a_failed_sync_fails_its_commit_and_no_other() {
 #[tokio::test]
 async fn a_store_that_cannot_be_written_reports_it_until_it_can() {
     let root = TempDir::new().unwrap();
-    let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
+    let store = Arc::new(once_free(root.path(), OPTIONS));
     put(&store, "a", b"1").await.unwrap();
     assert!(store.is_writable());
     store.shared.journal.hooks.broken.store(true, Ordering::Relaxed);
@@ -269,7 +269,7 @@ async fn a_store_that_cannot_be_written_reports_it_until_it_can() {
 async fn a_read_only_file_system_is_noticed_and_so_is_its_end() {
     let disk = Disk::new("size=40m");
     let root = disk.path().join("store");
-    let store = Arc::new(Store::open(&root, OPTIONS).unwrap());
+    let store = Arc::new(once_free(&root, OPTIONS));
     put(&store, "a", b"1").await.unwrap();
     writable::look(&store.shared);
     assert!(store.is_writable());
@@ -324,7 +324,7 @@ fn forge(file: &Path) {
 #[tokio::test]
 async fn waiting_commits_share_a_sync() {
     let root = TempDir::new().unwrap();
-    let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
+    let store = Arc::new(once_free(root.path(), OPTIONS));
     let journal = &store.shared.journal;
     let (held, syncing) = std::sync::mpsc::channel();
     let (release, released) = std::sync::mpsc::channel::<()>();

@@ -60,7 +60,7 @@ impl Drop for Killed {
 async fn open(root: &Path, world: Option<&World>) -> Arc<Store> {
     match world {
         Some(world) => world.store(root, "a").await,
-        None => Arc::new(Store::open(root, OPTIONS).unwrap()),
+        None => Arc::new(once_free(root, OPTIONS)),
     }
 }
 

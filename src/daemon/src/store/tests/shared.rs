@@ -72,7 +72,7 @@ impl World {
 
     /// The store of a node in this folder.
     pub(super) async fn store(&self, root: &Path, name: &str) -> Arc<Store> {
-        let store = Arc::new(Store::open(root, OPTIONS).unwrap());
+        let store = Arc::new(once_free(root, OPTIONS));
         store.share(self.node(name, &store.owner).await);
         store
     }
@@ -260,7 +260,7 @@ async fn a_session_that_was_on_this_disk_before_goes_into_the_ledger() {
     let world = World::new();
     let (one, two) = (TempDir::new_in(MEMORY).unwrap(), TempDir::new_in(MEMORY).unwrap());
     {
-        let store = Arc::new(Store::open(one.path(), OPTIONS).unwrap());
+        let store = Arc::new(once_free(one.path(), OPTIONS));
         save(&store.space("t", "s").await.unwrap(), &[("a/f", b"old"), ("big", &[b'x'; 100_000])]).await;
     }
     let a = world.store(one.path(), "a").await;
