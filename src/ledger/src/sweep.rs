@@ -60,8 +60,8 @@ impl Ledger {
 
 impl Shared {
     async fn sweep_if_due(&self) -> Result<Option<usize>, LedgerError> {
-        // A time in the future is that of a clock that was set back since. `now()` would be the time at which
-        // the statement began: one that waited for another node's would take that node's time for such a one.
+        // A sweep in the future means that the clock was set back. `now()` is the time at which the
+        // transaction began: a node that waits here for another one would find its sweep in the future.
         let sql = "update paddock_ledger set swept = clock_timestamp() \
                    where swept is null or swept > clock_timestamp() \
                    or swept < clock_timestamp() - make_interval(secs => $1) returning version";
