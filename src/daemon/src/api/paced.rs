@@ -210,12 +210,10 @@ mod tests {
         };
         let mut steps = std::pin::pin!(steps);
         let quiet = std::future::poll_fn(|context| polls.poll(&|| Some(tenant(2)), context, steps.as_mut()));
-        let mut between = quiet.await;
-        between.sort_unstable();
-        // While the machine runs something else, the account fills: at most with 10 ms, of which a poll of
-        // 0.5 ms takes half, since as much again comes in meanwhile.
-        assert!(between.iter().all(|polls| *polls <= 44), "{between:?}");
-        assert!(between[between.len() / 2] <= 8, "{between:?}");
+        let between = quiet.await;
+        // Not one of all: while the machine runs something else, the account fills.
+        let few = between.iter().filter(|polls| **polls <= 4).count();
+        assert!(few * 4 >= between.len() * 3, "{between:?}");
         flood.shutdown().await;
         assert!(pacer.state().wakers.is_empty() && !pacer.state().core.holds_back());
     }
