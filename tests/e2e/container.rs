@@ -95,7 +95,7 @@ pub(crate) async fn ended(stream: &Stream) -> (String, RunEnd) {
     loop {
         match stream.next().await.expect("an end") {
             Incoming::Data(_, bytes) => output.push_str(&String::from_utf8_lossy(&bytes)),
-            Incoming::Event(Event::Begun) => {}
+            Incoming::Event(Event::Begun | Event::Used { .. }) => {}
             Incoming::Event(Event::Ended(end)) => {
                 stream.say(&Request::Commit).await.expect("an agent that hears that it was heard");
                 assert_eq!(stream.next().await.expect("its last word"), Incoming::End);

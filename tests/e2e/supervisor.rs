@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use paddock::link::{Incoming, Stream};
-use paddock_proto::message::{Input, Limit, Outcome, RunLimits, RunSpec};
-use paddock_proto::{Channel, Event};
+use paddock_proto::message::{Input, Limit, Outcome, RunEnd, RunLimits, RunSpec};
+use paddock_proto::{Channel, Event, Request};
 use tokio::join;
 
 use crate::container::{Container, ended, spec};
@@ -19,7 +19,7 @@ async fn until(stream: &Stream, wanted: &str) {
     let mut output = String::new();
     while output != wanted {
         match stream.next().await.expect("output") {
-            Incoming::Event(Event::Begun) => {}
+            Incoming::Event(Event::Begun | Event::Used { .. }) => {}
             Incoming::Data(_, bytes) => output.push_str(&String::from_utf8_lossy(&bytes)),
             other @ (Incoming::Event(_) | Incoming::End) => panic!("{other:?} after {output:?}"),
         }
@@ -191,5 +191,44 @@ async fn runs_side_by_side_do_not_affect_each_other() {
     assert_eq!((output.as_str(), end.leftovers), ("gone\n", 1));
     let (output, end) = tokio::time::timeout(Duration::from_secs(20), ended(&stays)).await.expect("its end");
     assert_eq!((output.as_str(), end.outcome, end.leftovers), ("stayed\n", Outcome::Exited(0), 0));
+    container.stop().await;
+}
+
+/// Microseconds of the processors that were told while a run went on, and its end.
+async fn metered(stream: &Stream) -> (u64, RunEnd) {
+    let mut told = 0;
+    loop {
+        match stream.next().await.expect("an end") {
+            Incoming::Event(Event::Used { cpu_us }) => told += cpu_us,
+            Incoming::Event(Event::Ended(end)) => {
+                stream.say(&Request::Commit).await.expect("an agent that hears that it was heard");
+                return (told, end);
+            }
+            Incoming::Event(Event::Begun) | Incoming::Data(..) => {}
+            other @ (Incoming::Event(_) | Incoming::End) => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_runs_use_of_the_processors_is_told_while_they_go_on_and_once() {
+    let container = Container::start().await;
+    let limits = RunLimits { cpu_seconds: Some(1), ..RunLimits::default() };
+    let busy = || RunSpec { limits, ..spec("(while :; do :; done) & wait $!") };
+    let (told, end) = metered(&container.run(&busy())).await;
+    assert!(told >= 500_000, "while it went on: {told} {end:?}");
+    let all = told + end.metered_us;
+    assert!((900_000..3_000_000).contains(&all), "of all processes: {told} {end:?}");
+    // Of two that go on beside one that sleeps, any of the three tells it.
+    let three = [container.run(&spec("sleep 5")), container.run(&busy()), container.run(&busy())];
+    let (mut all, mut ends) = (0, Vec::new());
+    for stream in [&three[1], &three[2], &three[0]] {
+        let (told, end) = metered(stream).await;
+        all += told + end.metered_us;
+        ends.push((told, end));
+    }
+    assert!((1_800_000..5_000_000).contains(&all), "two seconds, once: {all} {ends:?}");
+    let (told, end) = metered(&container.run(&spec("true"))).await;
+    assert!(told == 0 && (1..500_000).contains(&end.metered_us), "{told} {end:?}");
     container.stop().await;
 }

@@ -228,3 +228,65 @@ async fn a_tenant_that_floods_with_everything_it_has_hurts_nobody_else() {
     assert!(beside < Duration::from_secs(10), "{beside:?}, alone {alone:?}");
     d.stop().await;
 }
+
+/// The programs of a tenant that do not begin yet.
+async fn held_back(d: &Daemon, tenant: &str) -> u64 {
+    let line = format!(r#"paddock_tenant_in_use{{kind="held_back",tenant="{tenant}"}} "#);
+    let text = metrics(d).await;
+    text.lines().find_map(|text| text.strip_prefix(&line)).map_or(0, |n| n.parse().expect("a number"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn programs_are_held_back_of_a_tenant_that_uses_more_than_its_part_while_the_processors_are_short() {
+    const CALLERS: usize = 12;
+    const CODE: &str = "import time\nwhile time.process_time() < 0.5: pass\nprint('done')";
+    let store = Store::new();
+    let (flood, quiet) = (add(&store, &["flood"]), add(&store, &["quiet"]));
+    // However many processors this machine has, the daemon knows of one, and something waits for it.
+    let d = daemon().store(&store).under(&["taskset", "--cpu-list", "0"]).start().await;
+    let spins = |_| {
+        let mut spin = tokio::process::Command::new("taskset");
+        let spin = spin.args(["--cpu-list", "0", "nice", "-n", "19", "sh", "-c", "while :; do :; done"]);
+        spin.kill_on_drop(true).spawn().expect("a program that computes")
+    };
+    let spinning: Vec<_> = (0..2).map(spins).collect();
+    let over = tokio_util::sync::CancellationToken::new();
+    let mut callers = JoinSet::new();
+    for caller in 0..CALLERS {
+        let (addr, token, over) = (d.addr, flood.clone(), over.clone());
+        callers.spawn(async move {
+            while !over.is_cancelled() {
+                let run =
+                    json!({ "language": "python", "code": CODE, "conversationId": format!("f{caller}") });
+                let params = json!({ "name": "run_code", "arguments": run });
+                let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+                let call = Request::new(addr, "POST", "/mcp").header("accept", "application/json");
+                let answer = document(&call.bearer(&token).json(&body).send().await.expect(200));
+                assert_eq!(answer["output"], "done\n", "{answer}");
+            }
+        });
+    }
+    let at_work = async {
+        loop {
+            work(&d, &quiet, 1).await;
+            assert_eq!(held_back(&d, "quiet").await, 0, "it uses little");
+        }
+    };
+    let held = async {
+        while held_back(&d, "flood").await < 2 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    within(PATIENCE, "programs that are held back", async {
+        tokio::select! { () = held => {} () = at_work => {} }
+    })
+    .await;
+    drop(spinning);
+    over.cancel();
+    // Every call is served.
+    while let Some(ended) = callers.join_next().await {
+        ended.expect("a caller");
+    }
+    assert_eq!(held_back(&d, "flood").await, 0);
+    d.stop().await;
+}

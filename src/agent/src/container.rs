@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 use crate::counters::CgroupFiles;
 use crate::fingerprint::Baseline;
 use crate::link::Link;
+use crate::meter::Meter;
 use crate::network::Network;
 use crate::ports::Dials;
 use crate::reap::Reaper;
@@ -33,6 +34,7 @@ pub(crate) struct Container {
     pub(crate) warm: Rc<Warm>,
     pub(crate) dials: Dials,
     pub(crate) counters: CgroupFiles,
+    pub(crate) meter: Meter,
     /// The process whose streams carry the link, where the daemon has no socket of its own.
     pub(crate) bridge: Cell<Option<i32>>,
     pub(crate) secret: Cell<Option<[u8; 32]>>,
@@ -63,6 +65,7 @@ impl Container {
             reaper,
             runs,
             counters: CgroupFiles::open(),
+            meter: Meter::default(),
             bridge: Cell::new(None),
             secret: Cell::new(None),
             tells_bridges: Cell::new(false),

@@ -1,4 +1,5 @@
-//! What the container's cgroup counted: out-of-memory kills, refused forks, memory in use. Version 1 and 2.
+//! What the container's cgroup counted: out-of-memory kills, refused forks, memory in use, time of the
+//! processors. Version 1 and 2.
 //!
 //! It must never fail a run: a counter that cannot be read is zero, and only a *growth* is evidence. Where
 //! memory cannot be read it counts as short.
@@ -15,6 +16,7 @@ pub(crate) struct CgroupFiles {
     pids: Option<File>,
     memory_used: Option<File>,
     memory_limit: Option<File>,
+    processors: Option<File>,
 }
 
 /// Counts since the container's start.
@@ -35,7 +37,14 @@ impl CgroupFiles {
                 "/sys/fs/cgroup/memory/memory.usage_in_bytes",
             ]),
             memory_limit: first(["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"]),
+            processors: first(["/sys/fs/cgroup/cpu.stat", "/sys/fs/cgroup/cpuacct/cpuacct.usage"]),
         }
+    }
+
+    /// As where none of them can be read but this one.
+    #[cfg(test)]
+    pub(crate) fn only(processors: Option<File>) -> Self {
+        Self { memory: None, pids: None, memory_used: None, memory_limit: None, processors }
     }
 
     pub(crate) fn read(&self) -> Counters {
@@ -43,6 +52,11 @@ impl CgroupFiles {
             oom_kills: count(self.memory.as_ref(), "oom_kill"),
             refused_forks: count(self.pids.as_ref(), "max"),
         }
+    }
+
+    /// Microseconds of the processors that the container has used; `None` where that cannot be read.
+    pub(crate) fn processor_us(&self) -> Option<u64> {
+        read(self.processors.as_ref(), processor_us)
     }
 
     /// Whether less than half of the memory is free.
@@ -79,6 +93,11 @@ fn read<T>(file: Option<&File>, parse: impl FnOnce(&str) -> Option<T>) -> Option
     parse(std::str::from_utf8(&bytes[..read]).ok()?)
 }
 
+/// Version 2 has a line for it, in microseconds; version 1 has nothing else, in nanoseconds.
+fn processor_us(text: &str) -> Option<u64> {
+    value(text, "usage_usec").or_else(|| Some(text.trim().parse::<u64>().ok()? / 1000))
+}
+
 fn value(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }
@@ -93,5 +112,7 @@ mod tests {
         assert_eq!(super::value(v2, "oom_kill"), Some(2));
         assert_eq!(super::value("max 7\n", "max"), Some(7));
         assert_eq!(super::value("", "max"), None);
+        assert_eq!(super::processor_us("usage_usec 1234\nuser_usec 1000\nsystem_usec 234\n"), Some(1234));
+        assert_eq!((super::processor_us("1234567\n"), super::processor_us("")), (Some(1234), None));
     }
 }

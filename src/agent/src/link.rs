@@ -242,6 +242,17 @@ impl Stream {
         self.send(Kind::Close, Bytes::new()).await;
     }
 
+    /// Queues if there is room in the window now. False: nothing was queued.
+    pub(crate) fn offer(&self, kind: Kind, payload: Bytes) -> bool {
+        let mut inner = self.link.inner.borrow_mut();
+        let has_room = inner.epoch == self.epoch && inner.mux.has_room(self.id, payload.len());
+        if has_room {
+            inner.mux.send(self.id, kind, payload);
+            self.link.transmit.notify_one();
+        }
+        has_room
+    }
+
     /// Waits for room in the window, then queues. On a stream that is reset it returns at once. False: this
     /// is an orphan, and nothing was queued.
     pub(crate) async fn send(&self, kind: Kind, payload: Bytes) -> bool {

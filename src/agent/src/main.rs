@@ -22,8 +22,8 @@
 //!   `network`; the way in: `ports`.
 //! * What changed in `/data`, either way: `collect`, `apply`, `baseline`, `walk`, `fingerprint`, `files`.
 //! * Removing layers of packages that nobody needs, in a container of its own: `tidy`.
-//! * The container, its processes, and system calls without a safe form: `probe`, `counters`, `tree`, `reap`,
-//!   `sys`, `pause`.
+//! * The container, its processes, and system calls without a safe form: `probe`, `counters`, `meter`,
+//!   `tree`, `reap`, `sys`, `pause`.
 //!
 //! It must never trust a file name that it finds, follow a symbolic link, leave a process of a run alive
 //! after that run's end was reported, or hold more than a bounded amount of anything.
@@ -48,6 +48,7 @@ mod init;
 mod intercept;
 mod job;
 mod link;
+mod meter;
 mod network;
 mod outlet;
 mod pause;

@@ -57,6 +57,7 @@ pub(crate) async fn serve(container: Rc<Container>, stream: Stream, mut spec: Ru
         outlet.event(&Event::Begun).await;
     }
     let before = container.counters.read();
+    container.meter.begin(&container.counters);
     let begun_before = container.runs.begin();
     let alone = container.runs.len() == 1;
     let begun = Instant::now();
@@ -77,6 +78,7 @@ pub(crate) async fn serve(container: Rc<Container>, stream: Stream, mut spec: Ru
     ports.close().await;
     container.network.end(&network).await;
     end.wall_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+    end.metered_us = container.meter.end(&container.counters, end.cpu_us);
     // A program that was refused something and ends well has coped. One that leaves processes behind, as a
     // fork bomb does, has not: the limit ended it.
     if end.limit.is_none() && (end.outcome != Outcome::Exited(0) || end.leftovers > 0) {

@@ -22,7 +22,7 @@ use crate::{ProtocolError, StreamId};
 /// one. After an upgrade a daemon also finds agents of earlier builds: it follows what runs there if their
 /// version is its own, and otherwise has the engine read their files. So every change of a message, or of
 /// what one means, makes a new version; a test notices changed messages.
-pub const VERSION: u32 = 13;
+pub const VERSION: u32 = 14;
 
 /// The first frame of every carrier, daemon → agent, on stream 0.
 #[derive(Clone, Serialize, Deserialize)]
@@ -215,6 +215,12 @@ pub enum Event {
     Listens {
         /// The port.
         port: u16,
+    },
+    /// The container used the processors for so much longer since any run in it told that last. Sent now and
+    /// then while the run goes on.
+    Used {
+        /// Microseconds.
+        cpu_us: u64,
     },
     /// What a probe saw.
     Probed(Box<ProbeReport>),

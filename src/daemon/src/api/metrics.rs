@@ -44,6 +44,7 @@ fn tenants(services: &Services, store: &Store) -> Vec<TenantState> {
         executions: executions.get(&*one.name).copied().unwrap_or(0),
         runs: one.runs,
         waiting: one.waiting,
+        held_back: one.held_back,
         requests: one.requests,
         stored_bytes: store.used_by(&one.name).bytes,
         moved_bytes: one.moved,

@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 use crate::pressure::CpuPressure;
-use crate::tenants::TenantShare;
 use crate::tenants::ease::Ease;
 use crate::tenants::pace::{PaceCore, PacedId};
+use crate::tenants::{TenantShare, Tenants, processors};
 
 /// Time between two looks at the accounts while somebody is parked: what tokio's clock can tell apart.
 const TICK: Duration = Duration::from_millis(1);
@@ -39,10 +39,11 @@ struct PacerState {
 }
 
 impl Pacer {
-    /// A pacer for this machine. Tasks keep it going until it is dropped.
-    pub(super) fn start() -> Arc<Self> {
-        let pacer = Self::on(std::thread::available_parallelism().map_or(1, usize::from));
-        tokio::spawn(Self::ease_off(Arc::downgrade(&pacer)));
+    /// A pacer for this machine, which also says how far programs of these tenants are held back. Tasks keep
+    /// it going until it is dropped.
+    pub(super) fn start(tenants: Arc<Tenants>) -> Arc<Self> {
+        let pacer = Self::on(processors());
+        tokio::spawn(Self::ease_off(Arc::downgrade(&pacer), tenants));
         pacer
     }
 
@@ -71,16 +72,19 @@ impl Pacer {
     }
 
     /// Leaves less to tenants that use much while several are at work and the processors are short.
-    async fn ease_off(pacer: Weak<Self>) {
+    async fn ease_off(pacer: Weak<Self>, tenants: Arc<Tenants>) {
         let (mut pressure, mut ease) = (CpuPressure::default(), Ease::default());
         loop {
             tokio::time::sleep(LOOK).await;
-            let Some(pacer) = pacer.upgrade() else { return };
-            let is_shared = pacer.state().core.is_shared(Instant::now());
+            let Some(pacer) = pacer.upgrade() else { return tenants.hold_back(Ease::default(), &[]) };
+            let at_work = pacer.state().core.at_work(Instant::now());
+            // A connection that waits for its program is not polled.
+            let is_shared = at_work.len() > 1 || tenants.is_shared();
             // The file is read outside of the lock that every poll takes.
             let waited = is_shared.then(|| pressure.look(Instant::now())).flatten();
             ease = ease.after(is_shared, waited);
             pacer.state().core.ease(ease);
+            tenants.hold_back(ease, &at_work);
         }
     }
 

@@ -200,7 +200,7 @@ impl Server {
         let raw = RawFiles::new(tools.clone(), store.clone(), limits);
         tools.introduce();
         Route::ALL.iter().for_each(|route| tools.services.metrics.know_route(route.as_str()));
-        let begun = Instant::now();
+        let (begun, pacer) = (Instant::now(), Pacer::start(tools.services.tenants.clone()));
         let (large_bodies, refusals) = (LargeBodies::default(), Refusals::default());
         let server = Arc::new(Self {
             config,
@@ -212,7 +212,7 @@ impl Server {
             large_bodies,
             listeners,
             refusals,
-            pacer: Pacer::start(),
+            pacer,
             begun,
             stop_streams,
             stop_calls,

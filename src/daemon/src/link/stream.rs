@@ -59,6 +59,7 @@ fn cut(event: Event) -> Event {
         | Event::Begun
         | Event::Ending
         | Event::Listens { .. }
+        | Event::Used { .. }
         | Event::Warm { .. }
         | Event::Probed(_) => event,
     }

@@ -20,6 +20,8 @@ pub struct TenantState {
     pub runs: usize,
     /// Calls that wait for a run of their own tenant to end.
     pub waiting: usize,
+    /// Programs that do not begin yet, since the processors are short.
+    pub held_back: usize,
     /// Requests in flight.
     pub requests: usize,
     /// Bytes of its stored files.
@@ -67,7 +69,8 @@ impl TenantMetrics {
             in_use: make.gauges(
                 "paddock_tenant_in_use",
                 "What a token's name uses now, by kind: sessions (with a container), executions, runs, \
-                 waiting (for one of its own runs to end), requests.",
+                 waiting (for one of its own runs to end), held_back (from beginning, since the processors \
+                 are short), requests.",
                 &["tenant", "kind"],
             ),
             stored: make.gauges(
@@ -102,6 +105,7 @@ impl TenantMetrics {
                 ("executions", one.executions),
                 ("runs", one.runs),
                 ("waiting", one.waiting),
+                ("held_back", one.held_back),
                 ("requests", one.requests),
             ];
             for (kind, n) in kinds {

@@ -44,6 +44,11 @@ impl Ease {
         Self((self.0 * factor).clamp(LEAST, 1.0))
     }
 
+    /// Whether nobody is held back.
+    pub(crate) fn is_full(self) -> bool {
+        self == Self::default()
+    }
+
     /// The part.
     pub(crate) fn part(self) -> f64 {
         self.0

@@ -11,7 +11,8 @@
 //! * Where calls of several tenants wait, [`fair`] says who is next. Sessions, executions and containers are
 //!   counted where their queues are; [`turns`] has places for whatever has no queue of its own.
 //! * Where the daemon's own threads work for several tenants, `pace` says whose connections go on, and `ease`
-//!   how much of the threads they have while the processors are short.
+//!   how much of the threads they have while the processors are short. When programs begin then is up to
+//!   `credit`.
 //! * Where programs of several tenants compute, [`weigh`](weigh::weigh) says how much each container weighs.
 //! * The store counts the bytes and files of each owner, egress what a model costs; both ask here for the
 //!   limit.
@@ -25,6 +26,8 @@
 mod book;
 pub mod command;
 mod core;
+mod credit;
+mod credits;
 pub(crate) mod ease;
 pub mod fair;
 mod file;
@@ -48,6 +51,9 @@ use tracing::{info, warn};
 
 pub use self::book::{LiveToken, Tenant, TokenBook};
 use self::core::TenantEvent;
+use self::credits::Credits;
+pub(crate) use self::credits::ProgramCredit;
+use self::ease::Ease;
 pub use self::fair::{TenantId, TenantShare};
 use self::file::Stamp;
 pub use self::file::TokensFile;
@@ -81,6 +87,7 @@ pub struct Tenants {
     file: Option<TokensFile>,
     book: RwLock<Arc<TokenBook>>,
     places: Arc<Places>,
+    credits: Arc<Credits>,
     names: Mutex<Names>,
     watched: Mutex<Watched>,
     /// Counts the pages of the book: changes once what is not good any more has ended.
@@ -125,6 +132,11 @@ impl Drop for RequestPlace {
     }
 }
 
+/// The processors of this machine that the daemon may use.
+pub(crate) fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 impl Default for Tenants {
     /// No tokens: everybody is `default`, without limits.
     fn default() -> Self {
@@ -157,6 +169,7 @@ impl Tenants {
             file,
             book: RwLock::default(),
             places: Arc::default(),
+            credits: Credits::on(processors()),
             names: Mutex::default(),
             watched: Mutex::default(),
             pages: watch::channel(0).0,
@@ -229,6 +242,31 @@ impl Tenants {
         }
     }
 
+    /// Returns when one more program of this tenant may begin, after `patience` in any case.
+    pub(crate) async fn begin_program(
+        &self,
+        share: TenantShare,
+        needs_container: bool,
+        patience: Duration,
+    ) -> ProgramCredit {
+        self.credits.begin(share, needs_container, patience).await
+    }
+
+    /// A program of this tenant is under way that an earlier daemon let begin.
+    pub(crate) fn resume_program(&self, share: TenantShare) -> ProgramCredit {
+        self.credits.resume(share)
+    }
+
+    /// Whether programs of several tenants are at work.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.credits.is_shared()
+    }
+
+    /// How far tenants are held back from now on, and who is at work, whether programs of theirs run or not.
+    pub(crate) fn hold_back(&self, ease: Ease, at_work: &[TenantShare]) {
+        self.credits.look(ease, at_work);
+    }
+
     /// Admits a request by these limits.
     fn request(&self, tenant: &Tenant, most: usize, limits: &TenantLimits) -> Result<(), Limited> {
         self.places.state().core.on(tenant.id, TenantEvent::Request { most }, limits, Instant::now())
@@ -276,12 +314,14 @@ impl Tenants {
         let (book, now) = (self.book(), Instant::now());
         let of = |tenant: &Arc<Tenant>| {
             let waiting = self.places.waiting(tenant.id);
+            let held_back = self.credits.waiting(tenant.id);
             let mut state = self.places.state();
             TenantInUse {
                 name: tenant.name.clone(),
                 label: self.label(&tenant.name),
                 runs: state.core.runs(tenant.id),
                 waiting,
+                held_back,
                 requests: state.core.requests(tenant.id),
                 moved: state.core.moved(tenant.id, now),
             }
@@ -435,6 +475,8 @@ pub struct TenantInUse {
     pub runs: usize,
     /// Calls that wait for a run of its own to end.
     pub waiting: usize,
+    /// Programs that do not begin yet, since the processors are short.
+    pub held_back: usize,
     /// Requests in flight.
     pub requests: usize,
     /// Bytes that its programs moved in the last hour.

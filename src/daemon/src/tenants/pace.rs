@@ -213,12 +213,12 @@ impl PaceCore {
         self.ease = ease;
     }
 
-    /// Whether several tenants are at work. Those who are held back in no case count as none.
-    pub(crate) fn is_shared(&self, now: Instant) -> bool {
+    /// The tenants that are at work. Those who are held back in no case count as none.
+    pub(crate) fn at_work(&self, now: Instant) -> Vec<TenantShare> {
         let paced = self.accounts.iter().filter(|(id, account)| {
             **id != STRANGERS.id && !account.share.is_operator && account.is_at_work(now)
         });
-        paced.count() > 1
+        paced.map(|(_, account)| account.share).collect()
     }
 
     fn refill(&mut self, tenant: TenantId, now: Instant) {
@@ -330,7 +330,7 @@ mod tests {
             let (mut core, full) = (PaceCore::new(1), Ease::default());
             core.ease((0..20).fold(full, |ease, _| ease.after(is_short, Some(1.0))));
             let polls = second(&mut core, &[tenant(1, 1), tenant(2, 1)], quiet);
-            (polls.iter().sum::<u32>(), core.is_shared(Instant::now()))
+            (polls.iter().sum::<u32>(), core.at_work(Instant::now()).len() > 1)
         };
         let ((full, shared), (less, _), (two, _)) = (of(false, true), of(true, true), of(true, false));
         assert!(shared && (4_000..=5_500).contains(&full), "half of a processor: {full}");

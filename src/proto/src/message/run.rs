@@ -91,6 +91,9 @@ pub struct RunEnd {
     pub wall_us: u64,
     /// CPU time of all its processes, user and system.
     pub cpu_us: u64,
+    /// CPU time of the container that no [`Event::Used`](super::Event::Used) has told; where that is not
+    /// known, `cpu_us`.
+    pub metered_us: u64,
     /// The largest resident size of any of its processes.
     pub max_rss_kib: u64,
     /// Bytes written to standard output, counted up to the cap.

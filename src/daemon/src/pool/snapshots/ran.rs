@@ -69,6 +69,7 @@ mod tests {
             warm: true,
             wall_us: 1,
             cpu_us: 1,
+            metered_us: 1,
             max_rss_kib: 1,
             stdout_bytes: 0,
             stderr_bytes: 0,

@@ -60,14 +60,14 @@ impl Lessor {
     }
 
     /// Makes sure that the session, which is admitted, has a container of this language whose agent can be
-    /// reached. It waits for one until `deadline`.
+    /// reached. It waits for one until `deadline`. Returns whether it took one now.
     pub(in crate::session) async fn lease(
         &self,
         session: &Session,
         leases: &mut Leases,
         language: &str,
         deadline: Instant,
-    ) -> Result<(), SessionError> {
+    ) -> Result<bool, SessionError> {
         if let Some(leased) = leases.by_language.get_mut(language)
             && let Some(fault) = leased.container.link().fault()
         {
@@ -81,7 +81,7 @@ impl Lessor {
             leases.by_language.remove(language);
         }
         if leases.by_language.contains_key(language) {
-            return Ok(());
+            return Ok(false);
         }
         let tenant = self.gate.share(&session.owner);
         let over = self.over_workspace(session, language, tenant, deadline).await?;
@@ -109,7 +109,7 @@ impl Lessor {
         let leased = Leased::new(container, baseline, note, (self.data, gateway));
         let leased = leased.kept_by(self.workspaces.keeper(session, language));
         self.keep(session, leases, language, leased);
-        Ok(())
+        Ok(true)
     }
 
     /// A container over the workspace that is kept for this session, if there is one, and what it has of the

@@ -19,6 +19,7 @@ use crate::metrics::Metrics;
 use crate::session::lease::usage_notes::NotedNetwork;
 use crate::session::output::fairness::OutputFairness;
 use crate::session::run::report;
+use crate::tenants::ProgramCredit;
 
 /// How long after its wall time a run may take to be ended by the agent, before its container is given up.
 /// The agent gives a stopped job 1.5 s and its leftovers 5 s.
@@ -124,6 +125,8 @@ pub(super) struct Follower<'a> {
     pub(super) cap: u64,
     pub(super) fairness: &'a OutputFairness,
     pub(super) metrics: &'a Metrics,
+    /// What its tenant pays for it.
+    pub(super) credit: &'a ProgramCredit,
     /// Its way out, if it has one.
     pub(super) network: Option<&'a NotedNetwork>,
 }
@@ -182,6 +185,7 @@ impl Follower<'_> {
                         writes = true;
                     }
                     Incoming::Event(Event::Ended(end)) => {
+                        self.credit.used(Duration::from_micros(end.metered_us));
                         let reported = report::RunEnd::Ended { outcome: end.outcome, limit: end.limit };
                         // Its connections are over: what was blocked last is told before its end.
                         if let Some(network) = self.network {
@@ -206,6 +210,10 @@ impl Follower<'_> {
                     Incoming::Event(Event::Listens { port }) => {
                         sink.listens(port);
                         writes = true;
+                    }
+                    Incoming::Event(Event::Used { cpu_us }) => {
+                        self.credit.used(Duration::from_micros(cpu_us));
+                        writes = true; // what was sent is acknowledged
                     }
                     Incoming::Event(Event::Unsupported { what }) => return Ok(LastMessage::Unsupported(what)),
                     Incoming::Event(_) | Incoming::End => return Err(LinkError::Refused),

@@ -40,6 +40,7 @@ use super::output::live::OutputBacklog;
 use super::port;
 use crate::link::{Incoming, LinkError};
 use crate::metrics::{Metrics, RunKind};
+use crate::tenants::ProgramCredit;
 
 /// Runs programs in the containers of sessions.
 pub struct Runs {
@@ -116,7 +117,8 @@ impl Runs {
         mut control: Control,
         sink: &mut dyn OutputSink,
     ) -> Result<RunReport, SessionError> {
-        let started = self.start_in_one_of_two(turn, request, &mut control).await?;
+        let credit = self.may_begin(turn, &request.language, &mut control).await?;
+        let started = self.start_in_one_of_two(turn, request, &credit, &mut control).await?;
         Span::current().record("container", started.short_id.as_str());
         match &request.program {
             Program::Code { code, .. } => debug!(code = %String::from_utf8_lossy(code), "code"),
@@ -126,7 +128,7 @@ impl Runs {
         let begun = Instant::now();
         let followed = async {
             started.send_input(&request.program).await?;
-            self.follower(&started, &request.id).until_end(request.timeout, control, sink).await
+            self.follower(&started, &request.id, &credit).until_end(request.timeout, control, sink).await
         };
         let end = match followed.await {
             Ok(LastMessage::Ended(end)) => Ok(end),
@@ -138,9 +140,33 @@ impl Runs {
             }
             Err(error) => Err(error),
         };
+        drop(credit);
         let mut report = self.finish(turn, &request.language, &request.id, &started).report(begun, end).await;
         report.duration = report.duration.min(begun.elapsed());
         Ok(report)
+    }
+
+    /// Waits until the tenant may have one more program, for half of the time that the call has left for its
+    /// container at most. The session may have no container yet, so none waits with it.
+    async fn may_begin(
+        &self,
+        turn: &Turn,
+        language: &str,
+        control: &mut Control,
+    ) -> Result<ProgramCredit, SessionError> {
+        let deadline = Instant::from(turn.since) + self.bounds.wait;
+        let patience = deadline.saturating_duration_since(Instant::now()) / 2;
+        let share = self.lessor().gate.share(&turn.session().owner);
+        let begin = async {
+            // Of one tenant nothing is counted.
+            let needs_container = share.tenants > 1 && !turn.work().await.by_language.contains_key(language);
+            self.bounds.tenants.begin_program(share, needs_container, patience).await
+        };
+        tokio::select! {
+            biased;
+            () = control.told_to_end() => Err(SessionError::Cancelled),
+            credit = begin => Ok(credit),
+        }
     }
 
     /// Starts the program. A container that is lost before that is replaced once.
@@ -148,6 +174,7 @@ impl Runs {
         &self,
         turn: &Turn,
         request: &RunRequest,
+        credit: &ProgramCredit,
         control: &mut Control,
     ) -> Result<StartedRun, SessionError> {
         let deadline = Instant::from(turn.since) + self.bounds.wait;
@@ -157,7 +184,7 @@ impl Runs {
             let starting = tokio::select! {
                 biased;
                 () = control.told_to_end() => Err(SessionError::Cancelled),
-                started = self.starter.start(turn, request, deadline, &mut is_touched) => started,
+                started = self.starter.start(turn, request, (deadline, credit), &mut is_touched) => started,
             };
             let Err(error) = starting else { return starting };
             // A call that never had the container does not touch it, and does not wait for a call that gets
@@ -179,11 +206,17 @@ impl Runs {
         }
     }
 
-    fn follower<'a>(&'a self, started: &'a StartedRun, id: &'a str) -> Follower<'a> {
+    fn follower<'a>(
+        &'a self,
+        started: &'a StartedRun,
+        id: &'a str,
+        credit: &'a ProgramCredit,
+    ) -> Follower<'a> {
         Follower {
             stream: &started.stream,
             link: &started.link,
             id,
+            credit,
             cap: self.bounds.max_log,
             fairness: &self.fairness,
             metrics: &self.metrics,
@@ -214,6 +247,7 @@ impl Runs {
         sink: &mut dyn OutputSink,
     ) -> Result<RunReport, SessionError> {
         let begun = Instant::now();
+        let credit = self.bounds.tenants.resume_program(self.lessor().gate.share(&turn.session().owner));
         let started = {
             let leases = turn.work().await;
             let leased = leases.by_language.get(language).ok_or(LinkError::Closed)?;
@@ -228,12 +262,13 @@ impl Runs {
                 }
                 Incoming::Event(_) | Incoming::Data(..) | Incoming::End => return Err(LinkError::Refused),
             }
-            match self.follower(&started, &run.id).until_end(run.timeout, control, sink).await? {
+            match self.follower(&started, &run.id, &credit).until_end(run.timeout, control, sink).await? {
                 LastMessage::Ended(end) => Ok(end),
                 LastMessage::Unsupported(_) => Err(LinkError::Refused), // it began long ago
             }
         };
         let end: Result<RunEnd, LinkError> = followed.await;
+        drop(credit);
         Ok(self.finish(turn, language, &run.id, &started).report(begun, end).await)
     }
 

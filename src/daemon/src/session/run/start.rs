@@ -23,6 +23,7 @@ use crate::session::lease::lessor::Lessor;
 use crate::session::lease::usage_notes::NotedNetwork;
 use crate::session::port::{self, Container};
 use crate::session::sync::{DataBounds, archive, delta};
+use crate::tenants::ProgramCredit;
 
 /// How long a run waits for a warm part at most.
 const WARM_WITHIN: Duration = Duration::from_secs(10);
@@ -102,11 +103,11 @@ impl Starter {
         &self,
         turn: &Turn,
         request: &RunRequest,
-        deadline: Instant,
+        (deadline, credit): (Instant, &ProgramCredit),
         is_touched: &mut bool,
     ) -> Result<StartedRun, SessionError> {
         let (space, begun) = (&turn.session().space, Instant::now());
-        let leases = &mut *self.ready_container(turn, request, deadline, is_touched).await?;
+        let leases = &mut *self.ready_container(turn, request, (deadline, credit), is_touched).await?;
         *is_touched = true;
         let leased = leases.by_language.get_mut(&request.language).ok_or(LinkError::Closed)?;
         let container = &*leased.container;
@@ -149,14 +150,16 @@ impl Starter {
         &self,
         turn: &'a Turn,
         request: &RunRequest,
-        deadline: Instant,
+        (deadline, credit): (Instant, &ProgramCredit),
         is_touched: &mut bool,
     ) -> Result<MutexGuard<'a, Leases>, SessionError> {
         loop {
             let mut leases = turn.work().await;
             self.lessor.admit(turn, &mut leases).await?;
             *is_touched = true; // the session is admitted, and may have no container
-            self.lessor.lease(turn.session(), &mut leases, &request.language, deadline).await?;
+            if self.lessor.lease(turn.session(), &mut leases, &request.language, deadline).await? {
+                credit.took_container();
+            }
             *is_touched = false;
             let Some(leased) = leases.by_language.get_mut(&request.language) else { return Ok(leases) };
             let (stage, now) = (leased.container.warm_stage(), Instant::now());

@@ -80,6 +80,7 @@ pub(in crate::session) fn end_of_run() -> RunEnd {
         warm: false,
         wall_us: 1000,
         cpu_us: 1000,
+        metered_us: 1000,
         max_rss_kib: 1000,
         stdout_bytes: 0,
         stderr_bytes: 0,
