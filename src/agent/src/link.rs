@@ -242,10 +242,11 @@ impl Stream {
         self.send(Kind::Close, Bytes::new()).await;
     }
 
-    /// Queues if there is room in the window now. False: nothing was queued.
+    /// Queues if there is a daemon, and room in the window now. False: nothing was queued.
     pub(crate) fn offer(&self, kind: Kind, payload: Bytes) -> bool {
         let mut inner = self.link.inner.borrow_mut();
-        let has_room = inner.epoch == self.epoch && inner.mux.has_room(self.id, payload.len());
+        let has_room =
+            self.link.is_carried() && inner.epoch == self.epoch && inner.mux.has_room(self.id, payload.len());
         if has_room {
             inner.mux.send(self.id, kind, payload);
             self.link.transmit.notify_one();

@@ -26,7 +26,7 @@ impl Meter {
     /// A run begins. Where no other is under way, what was used until now is nobody's.
     pub(crate) fn begin(&self, counters: &CgroupFiles) {
         if self.runs.replace(self.runs.get() + 1) == 0 {
-            self.told_us.set(counters.processor_us().unwrap_or(0));
+            self.told_us.set(counters.processor_us().unwrap_or(u64::MAX));
         }
     }
 

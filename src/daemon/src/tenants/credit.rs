@@ -9,12 +9,14 @@
 //!
 //! ```text
 //!  ask ─┬─ nobody is held back, or there are credits and nobody waits ─► begins: deposit ─► uses ─► ends
-//!       └─ waits, in the order of arrival ── credits, or its time is over ─► begins, as above
+//!       └─ waits, in the order of arrival ── credits, or late, or its time is over ─► begins, as above
 //! ```
 //!
 //! So a tenant that uses less than its part is not held back, whoever makes the processors short. One that
 //! has spent its credits gets new ones at a part of *all* processors, which is smaller the longer they are
-//! short ([`super::ease`]): what nobody else uses is not lost.
+//! short ([`super::ease`]). One that is in debt, because programs of it go on, begins another all the same
+//! now and then: a program that has waited for [`LATE`] is late, and one late program begins in each
+//! [`BETWEEN`].
 //!
 //! It must never hold back an operator, nor anybody while no other tenant is at work that has credits left,
 //! nor a program beyond the time until which it waits.
@@ -34,6 +36,12 @@ const SAVED: f64 = 2.0;
 const DEBT: f64 = 2.0;
 /// A tenant is at work for this time after it was heard of: somebody who calls, thinks and calls again.
 const AT_WORK: Duration = Duration::from_secs(5);
+/// A program that has waited so long begins without credits.
+const LATE: Duration = Duration::from_secs(2);
+/// Between a program of a tenant that begins, and one that is late.
+const BETWEEN: Duration = Duration::from_secs(1);
+/// A deposit is given back after this time: what the program uses is known by then.
+const DEPOSITED: Duration = Duration::from_secs(1);
 /// What a program of a tenant costs of which none has ended yet.
 const FIRST: f64 = 0.1;
 /// How much the last program counts in what those of its tenant cost.
@@ -63,12 +71,15 @@ struct Account {
     cost: f64,
     waiting: VecDeque<Waiting>,
     begun: BTreeMap<CreditId, Begun>,
+    /// When a program of it began last.
+    last: Instant,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Waiting {
     id: CreditId,
     needs_container: bool,
+    since: Instant,
     until: Instant,
 }
 
@@ -78,6 +89,7 @@ struct Begun {
     /// What is left of it.
     deposit: f64,
     used: f64,
+    since: Instant,
 }
 
 impl Account {
@@ -93,12 +105,25 @@ impl Account {
         self.left <= 0.0
     }
 
-    fn begin(&mut self, id: CreditId, needs_container: bool) {
+    fn begin(&mut self, id: CreditId, needs_container: bool, now: Instant) {
         let deposit = self.cost + if needs_container { CONTAINER } else { 0.0 };
         // What would be forgotten as a debt is not given back.
         let deposit = deposit.min(self.left + DEBT);
         self.spend(deposit);
-        self.begun.insert(id, Begun { deposit, used: 0.0 });
+        self.last = now;
+        self.begun.insert(id, Begun { deposit, used: 0.0, since: now });
+    }
+
+    /// The program that waits and begins next: the first one if there are credits, or nobody is held back;
+    /// one whose time is over, wherever it stands; the first one if it is late.
+    fn next(&self, is_held: bool, now: Instant) -> Option<usize> {
+        let first = self.waiting.front()?;
+        let is_late = now.saturating_duration_since(first.since) >= LATE
+            && now.saturating_duration_since(self.last) >= BETWEEN;
+        if !is_held || !self.has_spent_all() || is_late {
+            return Some(0);
+        }
+        self.waiting.iter().position(|waiting| waiting.until <= now)
     }
 
     /// A program uses something: its deposit pays first.
@@ -136,10 +161,10 @@ impl CreditCore {
         let is_held = self.is_held(share.id, now);
         let Some(account) = self.accounts.get_mut(&share.id) else { return (id, true) };
         if is_held && until > now && (account.has_spent_all() || !account.waiting.is_empty()) {
-            account.waiting.push_back(Waiting { id, needs_container, until });
+            account.waiting.push_back(Waiting { id, needs_container, since: now, until });
             return (id, false);
         }
-        account.begin(id, needs_container);
+        account.begin(id, needs_container, now);
         (id, true)
     }
 
@@ -147,7 +172,7 @@ impl CreditCore {
     pub(super) fn resume(&mut self, share: TenantShare, now: Instant) -> CreditId {
         let id = self.next(share, now);
         if let Some(account) = self.accounts.get_mut(&share.id) {
-            account.begun.insert(id, Begun { deposit: 0.0, used: 0.0 });
+            account.begun.insert(id, Begun { deposit: 0.0, used: 0.0, since: now });
         }
         id
     }
@@ -199,6 +224,7 @@ impl CreditCore {
             cost: FIRST,
             waiting: VecDeque::new(),
             begun: BTreeMap::new(),
+            last: now,
         });
         (account.share, account.heard) = (share, now);
     }
@@ -218,11 +244,12 @@ impl CreditCore {
         self.accounts.values().any(|account| !account.waiting.is_empty())
     }
 
-    /// Time has passed. Returns the programs that begin now. Of those whose time is over, one of each tenant
-    /// begins at a time.
+    /// Time has passed. Returns the programs that begin now.
     pub(super) fn fill(&mut self, now: Instant) -> Vec<CreditId> {
+        // A debt is not forgotten by a rest.
         self.accounts.retain(|_, account| {
-            account.is_at_work(now) || !account.waiting.is_empty() || !account.begun.is_empty()
+            let is_paid = account.left >= SAVED && account.waiting.is_empty() && account.begun.is_empty();
+            account.is_at_work(now) || !is_paid
         });
         let tenants: Vec<TenantId> = self.accounts.keys().copied().collect();
         let mut next = Vec::new();
@@ -230,14 +257,10 @@ impl CreditCore {
             self.refill(tenant, now);
             let is_held = self.is_held(tenant, now);
             let Some(account) = self.accounts.get_mut(&tenant) else { continue };
-            let mut may_be_late = true;
-            while let Some(Waiting { id, needs_container, until }) = account.waiting.front().copied() {
-                let is_late = until <= now && std::mem::replace(&mut may_be_late, false);
-                if is_held && account.has_spent_all() && !is_late {
-                    break;
-                }
-                account.waiting.pop_front();
-                account.begin(id, needs_container);
+            while let Some(place) = account.next(is_held, now)
+                && let Some(Waiting { id, needs_container, .. }) = account.waiting.remove(place)
+            {
+                account.begin(id, needs_container, now);
                 next.push(id);
             }
         }
@@ -276,6 +299,11 @@ impl CreditCore {
             false => part,
         };
         let passed = now.saturating_duration_since(account.filled).as_secs_f64();
+        for one in account.begun.values_mut() {
+            if now.saturating_duration_since(one.since) >= DEPOSITED {
+                account.left += std::mem::take(&mut one.deposit);
+            }
+        }
         account.left = (account.left + passed * rate).min(SAVED * part.max(1.0));
         account.filled = now;
     }
@@ -390,6 +418,9 @@ mod tests {
                 .collect();
             now += MS * 100;
             core.heard(tenant(0, 1), now);
+            for _ in 0..5 {
+                core.ask(tenant(2, 1), true, now + LONG, now);
+            }
             core.fill(now);
             for id in programs {
                 core.used(light.id, id, 0.1, now);
@@ -397,7 +428,7 @@ mod tests {
             }
             now += MS * 900;
         }
-        assert!(core.waiting(TenantId(2)) == 0, "nobody waits for ever");
+        assert!(core.waiting(TenantId(2)) > 0, "the flood does wait");
     }
 
     #[test]
@@ -426,26 +457,53 @@ mod tests {
     }
 
     #[test]
-    fn a_program_waits_until_its_time_at_most_and_one_at_a_time_is_late() {
+    fn a_program_begins_at_the_end_of_its_time_wherever_it_stands() {
         let (now, flood) = (Instant::now(), tenant(1, 1));
         let mut core = short(now);
         spend(&mut core, flood, now);
-        let ids: Vec<CreditId> = (0..3)
-            .map(|_| {
-                let (id, begins) = core.ask(flood, false, now + MS, now);
-                assert!(!begins);
-                id
-            })
-            .collect();
-        assert_eq!((core.fill(now), core.waiting(flood.id), core.holds_back()), (Vec::new(), 3, true));
-        core.end(flood.id, ids[0], now); // its caller has gone
-        let late = now + MS * 2;
-        assert_eq!(
-            (core.fill(late), core.fill(late), core.fill(late)),
-            (vec![ids[1]], vec![ids[2]], Vec::new())
-        );
-        assert!(core.ask(flood, false, late, late).1, "it cannot wait");
-        assert!(!core.holds_back());
+        let mut ask = |wait: Duration| {
+            let (id, begins) = core.ask(flood, false, now + wait, now);
+            assert!(!begins);
+            id
+        };
+        let (gone, _first, hasty, other) = (ask(MS), ask(LONG), ask(MS), ask(MS));
+        assert_eq!((core.fill(now), core.waiting(flood.id), core.holds_back()), (Vec::new(), 4, true));
+        core.end(flood.id, gone, now); // its caller has gone
+        assert_eq!(core.fill(now + MS * 2), [hasty, other]);
+        assert!(core.ask(flood, false, now, now + MS).1, "it cannot wait");
+        assert_eq!(core.waiting(flood.id), 1);
+    }
+
+    #[test]
+    fn beside_a_program_that_goes_on_a_tenant_in_debt_begins_one_now_and_then() {
+        let (begun, heavy) = (Instant::now(), tenant(1, 1));
+        let mut core = short(begun);
+        let job = core.resume(heavy, begun);
+        let mut at = begun;
+        core.used(heavy.id, job, 9.0, at);
+        let ids: Vec<CreditId> = (0..3).map(|_| core.ask(heavy, false, begun + LONG, begun).0).collect();
+        let mut begins = Vec::new();
+        while begins.len() < 3 {
+            at += MS * 10;
+            core.heard(tenant(0, 1), at);
+            core.used(heavy.id, job, 0.02, at); // both processors
+            begins.extend(core.fill(at).into_iter().map(|id| (id, (at - begun).as_secs())));
+        }
+        assert_eq!(begins, [(ids[0], 2), (ids[1], 3), (ids[2], 4)]);
+    }
+
+    #[test]
+    fn programs_that_sleep_cost_nothing_for_long() {
+        let (now, one) = (Instant::now(), tenant(1, 1));
+        let mut core = short(now);
+        for _ in 0..10 {
+            core.ask(one, true, now, now);
+        }
+        assert!(core.accounts[&one.id].has_spent_all());
+        let later = now + DEPOSITED;
+        core.heard(tenant(0, 1), later);
+        core.fill(later);
+        assert!((core.accounts[&one.id].left - SAVED).abs() < 1e-9, "{:?}", core.accounts[&one.id]);
     }
 
     #[test]
@@ -454,7 +512,8 @@ mod tests {
         let mut core = short(now);
         spend(&mut core, flood, now);
         let ids: Vec<CreditId> = (0..4).map(|_| core.ask(flood, false, now + LONG, now).0).collect();
-        // Two seconds of debt, at half a processor.
+        // As much debt as half a processor pays in one second.
+        core.accounts.get_mut(&flood.id).unwrap().left = -0.5;
         let mut at = now;
         let mut begun = Vec::new();
         while begun.is_empty() {
@@ -464,7 +523,7 @@ mod tests {
         }
         assert_eq!(begun, [ids[0]]);
         let waited = at - now;
-        assert!((3_900..4_200).contains(&waited.as_millis()), "{waited:?}");
+        assert!((900..1_100).contains(&waited.as_millis()), "{waited:?}");
         core.ease(Ease::default());
         assert_eq!(core.fill(at), ids[1..]);
     }
@@ -508,6 +567,8 @@ mod tests {
         core.used(one.id, id, f64::MAX, now);
         core.end(one.id, id, now);
         assert!((left(&core) + DEBT).abs() < 1e-9);
-        assert!(core.fill(now + AT_WORK).is_empty() && core.accounts.is_empty(), "and is forgotten");
+        assert!(core.fill(now + AT_WORK).is_empty() && !core.accounts.is_empty(), "a rest pays for nothing");
+        let later = now + AT_WORK * 2;
+        assert!(core.fill(later).is_empty() && core.fill(later).is_empty() && core.accounts.is_empty());
     }
 }

@@ -72,12 +72,12 @@ impl Credits {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns when one more program of this tenant may begin, after `patience` in any case.
+    /// Returns when one more program of this tenant may begin, by `until` in any case.
     pub(super) async fn begin(
         self: &Arc<Self>,
         share: TenantShare,
         needs_container: bool,
-        patience: Duration,
+        until: Instant,
     ) -> ProgramCredit {
         if share.tenants < 2 {
             return ProgramCredit { of: None };
@@ -85,7 +85,7 @@ impl Credits {
         let now = Instant::now();
         let (program, turn) = {
             let mut state = self.state();
-            let (id, begins) = state.core.ask(share, needs_container, now + patience, now);
+            let (id, begins) = state.core.ask(share, needs_container, until, now);
             let turn = (!begins).then(|| {
                 let (waker, turn) = oneshot::channel();
                 state.wakers.insert(id, waker);
@@ -169,13 +169,13 @@ mod tests {
         let least = (0..20).fold(Ease::default(), |ease, _| ease.after(true, Some(1.0)));
         credits.look(least, &[tenant(0), tenant(1)]);
         assert!(credits.is_shared());
-        let first = credits.begin(tenant(1), true, LONG).await;
+        let first = credits.begin(tenant(1), true, Instant::now() + LONG).await;
         first.took_container();
         first.used(LONG);
         let come = || {
             tokio::spawn({
                 let credits = credits.clone();
-                async move { credits.begin(tenant(1), false, LONG).await }
+                async move { credits.begin(tenant(1), false, Instant::now() + LONG).await }
             })
         };
         let (gone, second) = (come(), come());
@@ -190,7 +190,7 @@ mod tests {
         drop((first, second, credits.resume(tenant(0))));
         credits.look(least, &[tenant(0)]);
         let begun = Instant::now();
-        drop(credits.begin(tenant(1), false, Duration::from_millis(50)).await);
+        drop(credits.begin(tenant(1), false, begun + Duration::from_millis(50)).await);
         assert!(begun.elapsed() >= Duration::from_millis(50), "no longer than it can, and no shorter");
         assert!(credits.state().wakers.is_empty() && credits.waiting(TenantId(1)) == 0);
     }
@@ -198,7 +198,8 @@ mod tests {
     #[tokio::test]
     async fn one_tenant_has_no_account() {
         let (credits, alone) = (Credits::on(2), TenantShare { tenants: 1, ..tenant(1) });
-        let (program, resumed) = (credits.begin(alone, true, LONG).await, credits.resume(alone));
+        let (program, resumed) =
+            (credits.begin(alone, true, Instant::now() + LONG).await, credits.resume(alone));
         program.used(LONG);
         assert!(program.of.is_none() && resumed.of.is_none());
     }

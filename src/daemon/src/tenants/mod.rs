@@ -242,14 +242,14 @@ impl Tenants {
         }
     }
 
-    /// Returns when one more program of this tenant may begin, after `patience` in any case.
+    /// Returns when one more program of this tenant may begin, by `until` in any case.
     pub(crate) async fn begin_program(
         &self,
         share: TenantShare,
         needs_container: bool,
-        patience: Duration,
+        until: Instant,
     ) -> ProgramCredit {
-        self.credits.begin(share, needs_container, patience).await
+        self.credits.begin(share, needs_container, until).await
     }
 
     /// A program of this tenant is under way that an earlier daemon let begin.

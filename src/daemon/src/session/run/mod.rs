@@ -117,8 +117,11 @@ impl Runs {
         mut control: Control,
         sink: &mut dyn OutputSink,
     ) -> Result<RunReport, SessionError> {
+        let asked = Instant::now();
         let credit = self.may_begin(turn, &request.language, &mut control).await?;
-        let started = self.start_in_one_of_two(turn, request, &credit, &mut control).await?;
+        let held_back = asked.elapsed();
+        let mut started = self.start_in_one_of_two(turn, request, &credit, &mut control).await?;
+        started.phases.container += held_back;
         Span::current().record("container", started.short_id.as_str());
         match &request.program {
             Program::Code { code, .. } => debug!(code = %String::from_utf8_lossy(code), "code"),
@@ -155,12 +158,13 @@ impl Runs {
         control: &mut Control,
     ) -> Result<ProgramCredit, SessionError> {
         let deadline = Instant::from(turn.since) + self.bounds.wait;
-        let patience = deadline.saturating_duration_since(Instant::now()) / 2;
         let share = self.lessor().gate.share(&turn.session().owner);
         let begin = async {
             // Of one tenant nothing is counted.
             let needs_container = share.tenants > 1 && !turn.work().await.by_language.contains_key(language);
-            self.bounds.tenants.begin_program(share, needs_container, patience).await
+            let now = Instant::now();
+            let until = now + deadline.saturating_duration_since(now) / 2;
+            self.bounds.tenants.begin_program(share, needs_container, until.into_std()).await
         };
         tokio::select! {
             biased;
