@@ -22,7 +22,7 @@ use crate::direct::Standing;
 use crate::foreign::Brief;
 use crate::hello::{HELLO_WITHIN, greet, take_over};
 use crate::network::{Proxy, Resolver};
-use crate::{apply, baseline, collect, intercept, probe, run_stream, tree, warm};
+use crate::{apply, baseline, collect, intercept, meter, probe, run_stream, tree, warm};
 
 /// Connections that have not sent their hello yet; only code in the container could make more.
 const MAX_STRANGERS: usize = 8;
@@ -173,6 +173,7 @@ async fn accept_streams(container: Rc<Container>) {
                 Ok(Request::Settle) => baseline::settle(&container, &stream).await,
                 Ok(Request::Warm(spec)) => warm::serve(&container.warm, stream, spec).await,
                 Ok(Request::Dial { port }) => container.dials.serve(stream, port).await,
+                Ok(Request::Meter) => meter::serve(&container, &stream).await,
                 Ok(Request::Probe(quotas)) => {
                     stream.event(&Event::Probed(Box::new(probe::look(quotas)))).await;
                     stream.close().await;

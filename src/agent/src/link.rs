@@ -242,13 +242,14 @@ impl Stream {
         self.send(Kind::Close, Bytes::new()).await;
     }
 
-    /// Queues if there is a daemon, and room in the window now. False: nothing was queued.
-    pub(crate) fn offer(&self, kind: Kind, payload: Bytes) -> bool {
+    /// Sends an event that may be lost, if there is a daemon and room in the window now. Whether it was sent.
+    pub(crate) fn offer(&self, event: &Event) -> bool {
+        let payload = message::encode(event);
         let mut inner = self.link.inner.borrow_mut();
         let has_room =
             self.link.is_carried() && inner.epoch == self.epoch && inner.mux.has_room(self.id, payload.len());
         if has_room {
-            inner.mux.send(self.id, kind, payload);
+            inner.mux.send(self.id, Kind::Message, payload);
             self.link.transmit.notify_one();
         }
         has_room

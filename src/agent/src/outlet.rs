@@ -98,11 +98,6 @@ impl Outlet {
         self.send(Kind::Message, message::encode(event)).await;
     }
 
-    /// Sends an event that may be lost, if there is a daemon and room for it. Whether it was sent.
-    pub(crate) fn offer(&self, event: &Event) -> bool {
-        self.stream().offer(Kind::Message, message::encode(event))
-    }
-
     /// Announces that the run listens on a port, unless it was announced before or [`MAX_PORTS`] were.
     pub(crate) async fn listens(&self, port: u16) {
         if self.ports() >= MAX_PORTS || self.ports.borrow().contains(&port) {

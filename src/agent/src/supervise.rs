@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use paddock_proto::message::{Limit, Outcome, RunEnd, RunSpec};
-use paddock_proto::{Channel, Event, Inbound, OutputStream};
+use paddock_proto::{Channel, Inbound, OutputStream};
 use rustix::process::Signal;
 use tokio::sync::Notify;
 
@@ -22,7 +22,7 @@ use crate::pump::Pump;
 use crate::report::Report;
 use crate::stdin_pipe::StdinPipe;
 use crate::sweep::sweep;
-use crate::{bounds, disk, meter, sys, tree};
+use crate::{bounds, disk, sys, tree};
 
 /// How long a job may take to kill the rest of its run before PID 1 kills it too: the code may have stopped
 /// the job.
@@ -80,7 +80,6 @@ pub(crate) async fn supervise(
     let part = run.process.forker.as_ref().map(|forker| forker.part());
     let mut resume = tokio::time::interval(RESUME_EVERY);
     let mut look = tokio::time::interval(bounds::LOOK);
-    let mut meter = tokio::time::interval_at((Instant::now() + meter::EVERY).into(), meter::EVERY);
     let disk = async {
         match spec.limits.disk {
             Some(limit) => disk::exceeded(limit).await,
@@ -137,9 +136,6 @@ pub(crate) async fn supervise(
                 if let Some(limit) = bounds::exceeded(&spec.limits, &run.process.living()) {
                     run.end(limit);
                 }
-            }
-            _ = meter.tick() => {
-                container.meter.tell(&container.counters, |cpu_us| outlet.offer(&Event::Used { cpu_us }));
             }
             _ = resume.tick(), if part.is_some() => tree::resume(part.as_slice()),
             () = sleep_until(give_up), if give_up.is_some() => {

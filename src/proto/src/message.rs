@@ -22,7 +22,7 @@ use crate::{ProtocolError, StreamId};
 /// one. After an upgrade a daemon also finds agents of earlier builds: it follows what runs there if their
 /// version is its own, and otherwise has the engine read their files. So every change of a message, or of
 /// what one means, makes a new version; a test notices changed messages.
-pub const VERSION: u32 = 14;
+pub const VERSION: u32 = 15;
 
 /// The first frame of every carrier, daemon → agent, on stream 0.
 #[derive(Clone, Serialize, Deserialize)]
@@ -144,6 +144,10 @@ pub enum Request {
     /// imports its libraries once it is asked for again, without a command that restores it. Each time that
     /// it is asked for, it is answered.
     Warm(WarmSpec),
+    /// Tell what the container uses of the processors while runs of it go on: [`Event::Used`] now and then,
+    /// until the daemon closes the stream. It is a stream of its own, so that output which nobody reads yet
+    /// delays no figure, and figures take no room of the output.
+    Meter,
     /// Connect to a server that a program runs on this port of loopback. The agent answers
     /// [`Reply::Connected`], or [`Reply::Refused`] and closes: `Refused` where nothing listens, `Blocked` for
     /// a port of its own, `TooMany` where it has [`MAX_DIALS`](crate::limits::MAX_DIALS) of them. Then as
@@ -216,8 +220,7 @@ pub enum Event {
         /// The port.
         port: u16,
     },
-    /// The container used the processors for so much longer since any run in it told that last. Sent now and
-    /// then while the run goes on.
+    /// The container used the processors for so much longer since that was told last, on any stream.
     Used {
         /// Microseconds.
         cpu_us: u64,

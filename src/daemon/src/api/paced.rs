@@ -81,8 +81,7 @@ impl Pacer {
             // A connection that waits for its program is not polled.
             let is_shared = at_work.len() > 1 || tenants.is_shared();
             // The file is read outside of the lock that every poll takes.
-            let waited = is_shared.then(|| pressure.look(Instant::now())).flatten();
-            ease = ease.after(is_shared, waited);
+            ease = ease.after(is_shared, pressure.look(Instant::now()));
             pacer.state().core.ease(ease);
             tenants.hold_back(ease, &at_work);
         }

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use super::ExecutionError;
 use crate::session::SessionKey;
 use crate::tenants::fair::{Mark, Refused, Rounds, refused};
-use crate::tenants::{Limited, TenantShare, Tenants};
+use crate::tenants::{Limited, ProgramCredit, TenantShare, Tenants};
 
 /// How many may have a permit, and wait for one.
 #[derive(Debug, Clone, Copy)]
@@ -92,6 +92,8 @@ impl PermitState {
 pub struct ExecutionPermit {
     permits: Arc<ExecutionPermits>,
     session: SessionKey,
+    /// With which the tenant pays for its program.
+    pub(super) credit: ProgramCredit,
 }
 
 impl ExecutionPermit {
@@ -169,7 +171,7 @@ impl ExecutionPermits {
 
     fn permit(self: &Arc<Self>, state: &mut PermitState, session: SessionKey) -> ExecutionPermit {
         *state.running.entry(session.clone()).or_default() += 1;
-        ExecutionPermit { permits: self.clone(), session }
+        ExecutionPermit { permits: self.clone(), session, credit: ProgramCredit::default() }
     }
 
     fn fits(&self, state: &PermitState, session: &SessionKey, tenant: TenantShare) -> bool {

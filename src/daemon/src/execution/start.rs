@@ -103,16 +103,24 @@ pub enum ExecutionError {
 }
 
 impl Executions {
-    /// Waits for a permit to have one more execution under way, at most for `pool.wait`.
+    /// Waits until the tenant may have one more program, and then for a permit to have one more execution
+    /// under way: for each of both at most for `pool.wait`. A call that is held back takes no permit, for
+    /// which others wait.
     ///
     /// # Errors
     /// See [`ExecutionError`].
     pub async fn enter(&self, owner: &str, session: &SessionId) -> Result<ExecutionPermit, ExecutionError> {
         self.sessions.admits(owner, session)?;
+        let permit = async {
+            let credit = self.sessions.may_begin(owner, session).await?;
+            let mut permit = self.permits.enter(SessionKey::new(owner, session)).await?;
+            permit.credit = credit;
+            Ok(permit)
+        };
         tokio::select! {
             biased;
             () = self.ending.cancelled() => Err(ExecutionError::ShuttingDown),
-            permit = self.permits.enter(SessionKey::new(owner, session)) => permit,
+            permit = permit => permit,
         }
     }
 
@@ -187,7 +195,7 @@ impl Executions {
         session: &Arc<Session>,
         request: RunRequest,
         mut sink: ExecutionSink,
-        permit: ExecutionPermit,
+        mut permit: ExecutionPermit,
     ) {
         let control: Control = execution.control();
         let kind = self.sessions.turn_for(&request.language, true, request.network.is_some());
@@ -201,7 +209,8 @@ impl Executions {
                 return Err(SessionError::Closed); // it was deleted, and with it the log
             }
             let not_kept = task_diff::keep(execution).await;
-            let executing = self.sessions.runs().execute(&turn, &request, control, &mut sink);
+            let credit = std::mem::take(&mut permit.credit);
+            let executing = self.sessions.runs().execute(&turn, &request, credit, control, &mut sink);
             let report = turn.unless_closed(&execution.cancel, executing).await.0?;
             // Still in its turn.
             let diff = if not_kept.is_some() { not_kept } else { task_diff::make(execution).await };

@@ -254,7 +254,7 @@ impl Fetcher {
                     whole.extend_from_slice(&piece[..room]);
                 }
                 Incoming::Event(Event::Ended(end)) => return Ok((end, said)),
-                Incoming::Event(Event::Begun | Event::Listens { .. } | Event::Used { .. }) => {}
+                Incoming::Event(Event::Begun | Event::Listens { .. }) => {}
                 Incoming::Event(Event::Unsupported { what }) => {
                     return Err(FetchError::new(
                         FetchFault::Failed,

@@ -32,6 +32,7 @@ use crate::link::Dials;
 use crate::metrics::Metrics;
 use crate::pool::Pool;
 use crate::store::{Store, StoreError};
+use crate::tenants::ProgramCredit;
 
 /// All sessions of one daemon.
 pub struct Sessions {
@@ -125,6 +126,18 @@ impl Sessions {
     /// [`SessionError::TooManyWait`], [`SessionError::NoEviction`], [`SessionError::Limited`].
     pub fn admits(&self, owner: &str, id: &SessionId) -> Result<(), SessionError> {
         self.gate.admits(&SessionKey::new(owner, id))
+    }
+
+    /// Waits until the owner may have one more program, in this session, at most for `pool.wait`: while the
+    /// processors are short each tenant has its part of them.
+    ///
+    /// # Errors
+    /// [`SessionError::Limited`].
+    pub async fn may_begin(&self, owner: &str, id: &SessionId) -> Result<ProgramCredit, SessionError> {
+        let needs_container = !self.gate.is_live(&SessionKey::new(owner, id));
+        let tenants = &self.bounds.tenants;
+        let begin = tenants.begin_program(self.gate.share(owner), needs_container, self.bounds.wait);
+        begin.await.map_err(SessionError::Limited)
     }
 
     /// The turn that code needs, or a command: beside other programs of its language, unless it has a network

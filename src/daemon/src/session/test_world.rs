@@ -22,6 +22,7 @@ use crate::config::{Config, Overrides};
 use crate::egress::Egress;
 use crate::metrics::Metrics;
 use crate::store::{Amount, Batch, Options, Quota, Space, Store};
+use crate::tenants::ProgramCredit;
 
 /// Wall time of the runs of tests.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
@@ -135,7 +136,7 @@ impl World {
         let kind = TurnKind::Code("python".into());
         let turn = self.sessions.enter(&session.owner, &session.id, kind).await?;
         let control = Control::end_only(&CancellationToken::new());
-        self.sessions.runs().execute(&turn, &code(), control, &mut Ignore).await
+        self.sessions.runs().execute(&turn, &code(), ProgramCredit::default(), control, &mut Ignore).await
     }
 
     pub(super) async fn run_with(&self, control: Control) -> Result<RunReport, SessionError> {
@@ -149,7 +150,7 @@ impl World {
         sink: &mut dyn OutputSink,
     ) -> Result<RunReport, SessionError> {
         let turn = self.turn().await;
-        self.sessions.runs().execute(&turn, request, control, sink).await
+        self.sessions.runs().execute(&turn, request, ProgramCredit::default(), control, sink).await
     }
 
     /// The notes of leases, as the next daemon reads them.

@@ -8,18 +8,22 @@
 //! has cost lately, and the container if it needs one.
 //!
 //! ```text
-//!  ask ─┬─ nobody is held back, or there are credits and nobody waits ─► begins: deposit ─► uses ─► ends
-//!       └─ waits, in the order of arrival ── credits, or late, or its time is over ─► begins, as above
+//!  ask ─┬─ there are credits, or may be, and nobody waits ─► begins: deposit ─► sent ─► uses ─► ends
+//!       └─ waits, in the order of arrival ─┬─ credits, or late ─► begins, as above
+//!                                          └─ its patience is over ─► refused
 //! ```
 //!
 //! So a tenant that uses less than its part is not held back, whoever makes the processors short. One that
-//! has spent its credits gets new ones at a part of *all* processors, which is smaller the longer they are
-//! short ([`super::ease`]). One that is in debt, because programs of it go on, begins another all the same
-//! now and then: a program that has waited for [`LATE`] is late, and one late program begins in each
-//! [`BETWEEN`].
+//! has spent its credits goes on with its part. If many programs of it wait, and another tenant has credits
+//! left, it floods: then it goes on with a part of *all* processors that is smaller the longer they are short
+//! ([`super::ease`]). One that is in debt, because programs of it go on, begins another all the same now and
+//! then: a program that has waited for [`LATE`] is late, and one late program begins in each [`BETWEEN`].
 //!
-//! It must never hold back an operator, nor anybody while no other tenant is at work that has credits left,
-//! nor a program beyond the time until which it waits.
+//! Nobody knows how short the processors will be before a burst of programs has begun. So while they are not
+//! short a tenant begins only a few programs beyond its credits between two looks at them.
+//!
+//! It must never hold back an operator, nor a tenant that is alone at work, nor keep a program waiting beyond
+//! its patience.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -36,16 +40,21 @@ const SAVED: f64 = 2.0;
 const DEBT: f64 = 2.0;
 /// A tenant is at work for this time after it was heard of: somebody who calls, thinks and calls again.
 const AT_WORK: Duration = Duration::from_secs(5);
-/// A program that has waited so long begins without credits.
+/// A program that has waited so long begins without credits; sooner if half of its patience is less.
 const LATE: Duration = Duration::from_secs(2);
 /// Between a program of a tenant that begins, and one that is late.
 const BETWEEN: Duration = Duration::from_secs(1);
-/// A deposit is given back after this time: what the program uses is known by then.
+/// A deposit is given back so long after the program was sent: what it uses is known by then.
 const DEPOSITED: Duration = Duration::from_secs(1);
-/// What a program of a tenant costs of which none has ended yet.
-const FIRST: f64 = 0.1;
+/// The same while the processors are short: it may have had none of them yet.
+const DEPOSITED_SHORT: Duration = Duration::from_secs(5);
+/// The least that a program is taken to cost.
+const COST: f64 = 0.1;
 /// How much the last program counts in what those of its tenant cost.
 const LAST: f64 = 0.25;
+/// For each processor: programs that begin beyond the credits of a tenant between two looks at the
+/// processors, and that wait without their tenant flooding.
+const FEW: usize = 4;
 
 /// One program, from when it asks until it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -54,10 +63,19 @@ pub(super) struct CreditId(u64);
 /// The credits of all tenants at work.
 #[derive(Debug)]
 pub(super) struct CreditCore {
-    processors: f64,
+    processors: usize,
     ease: Ease,
     accounts: BTreeMap<TenantId, Account>,
     last: u64,
+}
+
+/// What becomes of programs that waited.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Filled {
+    /// They begin now, in this order.
+    pub(super) begin: Vec<CreditId>,
+    /// Their patience is over.
+    pub(super) refused: Vec<CreditId>,
 }
 
 #[derive(Debug)]
@@ -73,23 +91,26 @@ struct Account {
     begun: BTreeMap<CreditId, Begun>,
     /// When a program of it began last.
     last: Instant,
+    /// Programs that began beyond the credits, since the last look at the processors.
+    beyond: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Waiting {
     id: CreditId,
     needs_container: bool,
-    since: Instant,
+    late: Instant,
     until: Instant,
 }
 
 /// A program that has begun.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Begun {
     /// What is left of it.
     deposit: f64,
     used: f64,
-    since: Instant,
+    /// When it was sent to its container.
+    sent: Option<Instant>,
 }
 
 impl Account {
@@ -105,25 +126,35 @@ impl Account {
         self.left <= 0.0
     }
 
+    /// Whether it wants more than it has.
+    fn is_short(&self) -> bool {
+        self.has_spent_all() || !self.waiting.is_empty()
+    }
+
+    /// Whether it would have credits if its programs used nothing more.
+    fn spares(&self) -> bool {
+        self.waiting.is_empty() && self.left + self.begun.values().map(|one| one.deposit).sum::<f64>() > 0.0
+    }
+
     fn begin(&mut self, id: CreditId, needs_container: bool, now: Instant) {
-        let deposit = self.cost + if needs_container { CONTAINER } else { 0.0 };
+        if self.has_spent_all() {
+            self.beyond = self.beyond.saturating_add(1);
+        }
+        let deposit = self.cost.max(COST) + if needs_container { CONTAINER } else { 0.0 };
         // What would be forgotten as a debt is not given back.
         let deposit = deposit.min(self.left + DEBT);
         self.spend(deposit);
         self.last = now;
-        self.begun.insert(id, Begun { deposit, used: 0.0, since: now });
+        self.begun.insert(id, Begun { deposit, ..Begun::default() });
     }
 
-    /// The program that waits and begins next: the first one if there are credits, or nobody is held back;
-    /// one whose time is over, wherever it stands; the first one if it is late.
-    fn next(&self, is_held: bool, now: Instant) -> Option<usize> {
+    /// The program that waits and begins next: the first one, if there are credits, or fewer than `few` began
+    /// beyond them, or it is late.
+    fn next(&mut self, few: usize, now: Instant) -> Option<Waiting> {
         let first = self.waiting.front()?;
-        let is_late = now.saturating_duration_since(first.since) >= LATE
-            && now.saturating_duration_since(self.last) >= BETWEEN;
-        if !is_held || !self.has_spent_all() || is_late {
-            return Some(0);
-        }
-        self.waiting.iter().position(|waiting| waiting.until <= now)
+        let is_late = first.late <= now && now.saturating_duration_since(self.last) >= BETWEEN;
+        let may_begin = !self.has_spent_all() || self.beyond < few || is_late;
+        if may_begin { self.waiting.pop_front() } else { None }
     }
 
     /// A program uses something: its deposit pays first.
@@ -144,44 +175,50 @@ impl Account {
 
 impl CreditCore {
     pub(super) fn new(processors: usize) -> Self {
-        let processors = f64::from(u32::try_from(processors.max(1)).unwrap_or(u32::MAX));
-        Self { processors, ease: Ease::default(), accounts: BTreeMap::new(), last: 0 }
+        Self { processors: processors.max(1), ease: Ease::default(), accounts: BTreeMap::new(), last: 0 }
     }
 
-    /// A program asks, which waits until `until` at most. Returns whether it begins now; if not, it is among
+    /// A program asks, which waits for so long at most. Returns whether it begins now; if not, it is among
     /// those of [`Self::fill`] later.
     pub(super) fn ask(
         &mut self,
         share: TenantShare,
         needs_container: bool,
-        until: Instant,
+        patience: Duration,
         now: Instant,
     ) -> (CreditId, bool) {
-        let id = self.next(share, now);
-        let is_held = self.is_held(share.id, now);
+        let id = self.number(share, now);
+        let few = self.few(share.id, now);
         let Some(account) = self.accounts.get_mut(&share.id) else { return (id, true) };
-        if is_held && until > now && (account.has_spent_all() || !account.waiting.is_empty()) {
-            account.waiting.push_back(Waiting { id, needs_container, since: now, until });
-            return (id, false);
+        let (late, until) = (now + LATE.min(patience / 2), now + patience);
+        account.waiting.push_back(Waiting { id, needs_container, late, until });
+        let begins = account.waiting.len() == 1 && account.next(few, now).is_some();
+        if begins {
+            account.begin(id, needs_container, now);
         }
-        account.begin(id, needs_container, now);
-        (id, true)
+        (id, begins)
     }
 
     /// A program is under way already: an earlier daemon let it begin.
     pub(super) fn resume(&mut self, share: TenantShare, now: Instant) -> CreditId {
-        let id = self.next(share, now);
+        let id = self.number(share, now);
         if let Some(account) = self.accounts.get_mut(&share.id) {
-            account.begun.insert(id, Begun { deposit: 0.0, used: 0.0, since: now });
+            account.begun.insert(id, Begun { sent: Some(now), ..Begun::default() });
         }
         id
     }
 
-    fn next(&mut self, share: TenantShare, now: Instant) -> CreditId {
+    fn number(&mut self, share: TenantShare, now: Instant) -> CreditId {
         self.last += 1;
         self.heard(share, now);
         self.refill(share.id, now);
         CreditId(self.last)
+    }
+
+    /// A program that has begun was sent to its container.
+    pub(super) fn sent(&mut self, tenant: TenantId, id: CreditId, now: Instant) {
+        let one = self.accounts.get_mut(&tenant).and_then(|account| account.begun.get_mut(&id));
+        one.into_iter().for_each(|one| one.sent = Some(now));
     }
 
     /// A program that has begun used a processor for so many seconds more.
@@ -209,8 +246,11 @@ impl CreditCore {
         account.waiting.retain(|waiting| waiting.id != id);
         if let Some(one) = account.begun.remove(&id) {
             account.left += one.deposit;
-            account.cost += (one.used.min(SAVED) - account.cost) * LAST;
             account.heard = now;
+            // What was never sent says nothing of what programs cost.
+            if one.sent.is_some() {
+                account.cost += (one.used.min(SAVED) - account.cost) * LAST;
+            }
         }
     }
 
@@ -221,17 +261,19 @@ impl CreditCore {
             left: SAVED,
             filled: now,
             heard: now,
-            cost: FIRST,
+            cost: COST,
             waiting: VecDeque::new(),
             begun: BTreeMap::new(),
             last: now,
+            beyond: 0,
         });
         (account.share, account.heard) = (share, now);
     }
 
-    /// From now on those who have spent their credits get new ones at this part of the processors.
+    /// Somebody has looked at the processors. From now on tenants that flood have this part of them.
     pub(super) fn ease(&mut self, ease: Ease) {
         self.ease = ease;
+        self.accounts.values_mut().for_each(|account| account.beyond = 0);
     }
 
     /// Whether several tenants are at work. Operators are not held back, and count as none.
@@ -244,27 +286,28 @@ impl CreditCore {
         self.accounts.values().any(|account| !account.waiting.is_empty())
     }
 
-    /// Time has passed. Returns the programs that begin now.
-    pub(super) fn fill(&mut self, now: Instant) -> Vec<CreditId> {
+    /// Time has passed.
+    pub(super) fn fill(&mut self, now: Instant) -> Filled {
         // A debt is not forgotten by a rest.
         self.accounts.retain(|_, account| {
             let is_paid = account.left >= SAVED && account.waiting.is_empty() && account.begun.is_empty();
             account.is_at_work(now) || !is_paid
         });
         let tenants: Vec<TenantId> = self.accounts.keys().copied().collect();
-        let mut next = Vec::new();
+        let mut filled = Filled::default();
         for tenant in tenants {
             self.refill(tenant, now);
-            let is_held = self.is_held(tenant, now);
+            let few = self.few(tenant, now);
             let Some(account) = self.accounts.get_mut(&tenant) else { continue };
-            while let Some(place) = account.next(is_held, now)
-                && let Some(Waiting { id, needs_container, .. }) = account.waiting.remove(place)
-            {
+            while let Some(Waiting { id, needs_container, .. }) = account.next(few, now) {
                 account.begin(id, needs_container, now);
-                next.push(id);
+                filled.begin.push(id);
             }
+            let impatient = account.waiting.iter().filter(|one| one.until <= now).map(|one| one.id);
+            filled.refused.extend(impatient);
+            account.waiting.retain(|one| one.until > now);
         }
-        next
+        filled
     }
 
     /// The programs of a tenant that wait.
@@ -272,303 +315,76 @@ impl CreditCore {
         self.accounts.get(&tenant).map_or(0, |account| account.waiting.len())
     }
 
-    /// Whether programs of this tenant begin only if it has credits: the processors are short, and another
-    /// tenant at work has credits left.
-    fn is_held(&self, tenant: TenantId, now: Instant) -> bool {
-        let Some(account) = self.accounts.get(&tenant) else { return false };
-        let spares = |(id, other): (&TenantId, &Account)| {
-            *id != tenant && !other.share.is_operator && other.is_at_work(now) && !other.has_spent_all()
-        };
-        !self.ease.is_full() && !account.share.is_operator && self.accounts.iter().any(spares)
+    /// The credits that a tenant can save, those that it has used up of them, and when what waits has begun.
+    pub(super) fn debt(&self, tenant: TenantId, now: Instant) -> (f64, f64, Duration) {
+        let Some(account) = self.accounts.get(&tenant) else { return (SAVED, 0.0, Duration::ZERO) };
+        let (saved, ahead) = (SAVED * self.part(account, now).max(1.0), number(account.waiting.len()));
+        let owed = ahead.mul_add(account.cost.max(COST), -account.left).max(0.0);
+        (saved, saved - account.left, Duration::from_secs_f64(owed / self.rate(account, now)))
+    }
+
+    /// How many programs of this tenant begin beyond its credits between two looks: any number unless another
+    /// tenant is at work, and none while the processors are short.
+    fn few(&self, tenant: TenantId, now: Instant) -> usize {
+        let Some(account) = self.accounts.get(&tenant) else { return usize::MAX };
+        if account.share.is_operator || self.others(account, now).next().is_none() {
+            return usize::MAX;
+        }
+        if self.ease.is_full() { FEW * self.processors } else { 0 }
+    }
+
+    /// The other tenants at work.
+    fn others(&self, account: &Account, now: Instant) -> impl Iterator<Item = &Account> {
+        let id = account.share.id;
+        let is_other =
+            move |one: &&Account| one.share.id != id && !one.share.is_operator && one.is_at_work(now);
+        self.accounts.values().filter(is_other)
+    }
+
+    /// Seconds of a processor in a second that are a tenant's among all tenants at work.
+    fn part(&self, account: &Account, now: Instant) -> f64 {
+        let others: f64 = self.others(account, now).map(Account::weight).sum();
+        number(self.processors) * account.weight() / (account.weight() + others)
+    }
+
+    /// At which its credits fill.
+    fn rate(&self, account: &Account, now: Instant) -> f64 {
+        let part = self.part(account, now);
+        if !account.is_short() {
+            return part;
+        }
+        let short: f64 = self.others(account, now).filter(|one| one.is_short()).map(Account::weight).sum();
+        let of_short = number(self.processors) * account.weight() / (account.weight() + short);
+        let is_spared = self.others(account, now).any(Account::spares);
+        let floods = account.waiting.len() > FEW * self.processors;
+        match (is_spared, floods) {
+            (false, _) => of_short,
+            (true, false) => part,
+            (true, true) => part.min(of_short * self.ease.part()),
+        }
     }
 
     fn refill(&mut self, tenant: TenantId, now: Instant) {
-        let weight_of_others = |counts: fn(&Account) -> bool| -> f64 {
-            let others = self.accounts.iter().filter(|(id, other)| {
-                **id != tenant && !other.share.is_operator && other.is_at_work(now) && counts(other)
-            });
-            others.map(|(_, other)| other.weight()).sum()
-        };
-        let (at_work, spent) = (weight_of_others(|_| true), weight_of_others(Account::has_spent_all));
-        let (processors, ease) = (self.processors, self.ease.part());
+        let Some(account) = self.accounts.get(&tenant) else { return };
+        let (rate, most) = (self.rate(account, now), SAVED * self.part(account, now).max(1.0));
+        let known = if self.ease.is_full() { DEPOSITED } else { DEPOSITED_SHORT };
         let Some(account) = self.accounts.get_mut(&tenant) else { return };
-        let weight = account.weight();
-        let part = processors * weight / (weight + at_work);
-        let rate = match account.has_spent_all() {
-            true => processors * ease * weight / (weight + spent),
-            false => part,
-        };
         let passed = now.saturating_duration_since(account.filled).as_secs_f64();
         for one in account.begun.values_mut() {
-            if now.saturating_duration_since(one.since) >= DEPOSITED {
+            if one.sent.is_some_and(|sent| now.saturating_duration_since(sent) >= known) {
                 account.left += std::mem::take(&mut one.deposit);
             }
         }
-        account.left = (account.left + passed * rate).min(SAVED * part.max(1.0));
+        account.left = (account.left + passed * rate).min(most);
         account.filled = now;
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MS: Duration = Duration::from_millis(1);
-    const LONG: Duration = Duration::from_secs(15);
-
-    fn tenant(id: u32, weight: u32) -> TenantShare {
-        TenantShare { id: TenantId(id), weight, tenants: 2, ..TenantShare::default() }
-    }
-
-    /// As after a time in which the processors were short.
-    fn least() -> Ease {
-        (0..20).fold(Ease::default(), |ease, _| ease.after(true, Some(1.0)))
-    }
-
-    /// Two processors that are short, and a tenant 0 at work that has credits.
-    fn short(now: Instant) -> CreditCore {
-        let mut core = CreditCore::new(2);
-        core.ease(least());
-        core.heard(tenant(0, 1), now);
-        core
-    }
-
-    /// A tenant for whose programs, each of which computes for so long, so many callers wait all the time:
-    /// how many end in ten seconds, on so many processors, beside the tenant 0.
-    fn ended(core: &mut CreditCore, of: TenantShare, callers: usize, takes: Duration, new: bool) -> usize {
-        let begun = Instant::now();
-        let (mut now, mut count) = (begun, 0);
-        let mut running: Vec<(CreditId, Duration)> = Vec::new();
-        let mut waiting = 0;
-        while now < begun + Duration::from_secs(10) {
-            core.heard(tenant(0, 1), now);
-            while running.len() + waiting < callers {
-                match core.ask(of, new, now + LONG, now) {
-                    (id, true) => running.push((id, Duration::ZERO)),
-                    (_, false) => waiting += 1,
-                }
-            }
-            for id in core.fill(now) {
-                waiting -= 1;
-                running.push((id, Duration::ZERO));
-            }
-            // Two processors have ten milliseconds until then, for the first ones.
-            for (id, had) in running.iter_mut().take(2) {
-                if had.is_zero() && new {
-                    core.container(of.id, *id, now);
-                }
-                *had += MS * 10;
-                core.used(of.id, *id, 0.01, now);
-            }
-            running.retain(|(id, had)| {
-                let is_over = *had >= takes;
-                if is_over {
-                    core.end(of.id, *id, now);
-                    count += 1;
-                }
-                !is_over
-            });
-            now += MS * 10;
-        }
-        count
-    }
-
-    #[test]
-    fn a_flood_has_a_part_of_the_processors_that_is_smaller_the_longer_they_are_short() {
-        let now = Instant::now();
-        let flood = ended(&mut short(now), tenant(1, 1), 64, MS * 250, false);
-        // A quarter of two processors, and what it had saved.
-        assert!((24..=34).contains(&flood), "{flood}");
-        let mut core = short(now);
-        core.ease(Ease::default().after(true, Some(1.0)));
-        let more = ended(&mut core, tenant(1, 1), 64, MS * 250, false);
-        assert!((55..=66).contains(&more), "{more}");
-        let mut core = short(now);
-        core.ease(Ease::default());
-        let all = ended(&mut core, tenant(1, 1), 64, MS * 250, false);
-        assert!((75..=80).contains(&all), "they are not short: {all}");
-    }
-
-    #[test]
-    fn containers_are_paid_for() {
-        let new = ended(&mut short(Instant::now()), tenant(1, 1), 32, MS * 10, true);
-        assert!((12..=18).contains(&new), "half a second each: {new}");
-        let known = ended(&mut short(Instant::now()), tenant(1, 1), 32, MS * 10, false);
-        assert!(known > 400, "{known}");
-    }
-
-    #[test]
-    fn a_tenant_within_its_part_is_never_held_back_whoever_makes_the_processors_short() {
-        let begun = Instant::now();
-        let (mut core, light) = (short(begun), tenant(1, 1));
-        for _ in 0..64 {
-            core.ask(tenant(2, 1), true, begun + LONG, begun);
-        }
-        let mut now = begun;
-        for n in 0..200 {
-            // 0.3 of its 0.66 processors, in programs of a tenth of a second, one after the other or five at
-            // one time.
-            let at_once = if n % 2 == 0 { 1 } else { 5 };
-            let programs: Vec<CreditId> = (0..at_once)
-                .map(|_| {
-                    let (id, begins) = core.ask(light, false, now + LONG, now);
-                    assert!(begins, "{n}: {:?}", core.accounts[&light.id]);
-                    id
-                })
-                .collect();
-            now += MS * 100;
-            core.heard(tenant(0, 1), now);
-            for _ in 0..5 {
-                core.ask(tenant(2, 1), true, now + LONG, now);
-            }
-            core.fill(now);
-            for id in programs {
-                core.used(light.id, id, 0.1, now);
-                core.end(light.id, id, now);
-            }
-            now += MS * 900;
-        }
-        assert!(core.waiting(TenantId(2)) > 0, "the flood does wait");
-    }
-
-    #[test]
-    fn the_weight_is_a_part() {
-        let mut core = short(Instant::now());
-        for heavy in [tenant(1, 1), tenant(2, 3)] {
-            let (id, _) = core.ask(heavy, false, Instant::now() + LONG, Instant::now());
-            core.used(heavy.id, id, 99.0, Instant::now());
-        }
-        let now = Instant::now();
-        let gained = |core: &mut CreditCore, id| {
-            core.refill(id, now);
-            let before = core.accounts[&id].left;
-            core.refill(id, now + Duration::from_secs(1));
-            core.accounts[&id].left - before
-        };
-        let gains = [gained(&mut core, TenantId(1)), gained(&mut core, TenantId(2))];
-        assert!((gains[0] - 0.125).abs() < 0.01 && (gains[1] - 0.375).abs() < 0.01, "{gains:?}");
-    }
-
-    /// Spends all that a tenant has.
-    fn spend(core: &mut CreditCore, of: TenantShare, now: Instant) {
-        let id = core.resume(of, now);
-        core.used(of.id, id, 99.0, now);
-        core.end(of.id, id, now);
-    }
-
-    #[test]
-    fn a_program_begins_at_the_end_of_its_time_wherever_it_stands() {
-        let (now, flood) = (Instant::now(), tenant(1, 1));
-        let mut core = short(now);
-        spend(&mut core, flood, now);
-        let mut ask = |wait: Duration| {
-            let (id, begins) = core.ask(flood, false, now + wait, now);
-            assert!(!begins);
-            id
-        };
-        let (gone, _first, hasty, other) = (ask(MS), ask(LONG), ask(MS), ask(MS));
-        assert_eq!((core.fill(now), core.waiting(flood.id), core.holds_back()), (Vec::new(), 4, true));
-        core.end(flood.id, gone, now); // its caller has gone
-        assert_eq!(core.fill(now + MS * 2), [hasty, other]);
-        assert!(core.ask(flood, false, now, now + MS).1, "it cannot wait");
-        assert_eq!(core.waiting(flood.id), 1);
-    }
-
-    #[test]
-    fn beside_a_program_that_goes_on_a_tenant_in_debt_begins_one_now_and_then() {
-        let (begun, heavy) = (Instant::now(), tenant(1, 1));
-        let mut core = short(begun);
-        let job = core.resume(heavy, begun);
-        let mut at = begun;
-        core.used(heavy.id, job, 9.0, at);
-        let ids: Vec<CreditId> = (0..3).map(|_| core.ask(heavy, false, begun + LONG, begun).0).collect();
-        let mut begins = Vec::new();
-        while begins.len() < 3 {
-            at += MS * 10;
-            core.heard(tenant(0, 1), at);
-            core.used(heavy.id, job, 0.02, at); // both processors
-            begins.extend(core.fill(at).into_iter().map(|id| (id, (at - begun).as_secs())));
-        }
-        assert_eq!(begins, [(ids[0], 2), (ids[1], 3), (ids[2], 4)]);
-    }
-
-    #[test]
-    fn programs_that_sleep_cost_nothing_for_long() {
-        let (now, one) = (Instant::now(), tenant(1, 1));
-        let mut core = short(now);
-        for _ in 0..10 {
-            core.ask(one, true, now, now);
-        }
-        assert!(core.accounts[&one.id].has_spent_all());
-        let later = now + DEPOSITED;
-        core.heard(tenant(0, 1), later);
-        core.fill(later);
-        assert!((core.accounts[&one.id].left - SAVED).abs() < 1e-9, "{:?}", core.accounts[&one.id]);
-    }
-
-    #[test]
-    fn those_who_wait_begin_in_their_order_once_there_are_credits_or_nobody_is_held_back() {
-        let (now, flood) = (Instant::now(), tenant(1, 1));
-        let mut core = short(now);
-        spend(&mut core, flood, now);
-        let ids: Vec<CreditId> = (0..4).map(|_| core.ask(flood, false, now + LONG, now).0).collect();
-        // As much debt as half a processor pays in one second.
-        core.accounts.get_mut(&flood.id).unwrap().left = -0.5;
-        let mut at = now;
-        let mut begun = Vec::new();
-        while begun.is_empty() {
-            at += MS * 10;
-            core.heard(tenant(0, 1), at);
-            begun = core.fill(at);
-        }
-        assert_eq!(begun, [ids[0]]);
-        let waited = at - now;
-        assert!((900..1_100).contains(&waited.as_millis()), "{waited:?}");
-        core.ease(Ease::default());
-        assert_eq!(core.fill(at), ids[1..]);
-    }
-
-    #[test]
-    fn nobody_is_held_back_for_operators_for_those_who_are_gone_nor_for_another_flood() {
-        let now = Instant::now();
-        let operator = TenantShare { is_operator: true, ..tenant(2, 1) };
-        let mut core = CreditCore::new(2);
-        core.ease(least());
-        core.heard(operator, now);
-        spend(&mut core, tenant(1, 1), now);
-        assert!(core.ask(tenant(1, 1), false, now + LONG, now).1 && !core.is_shared(now));
-        spend(&mut core, tenant(3, 1), now);
-        assert!(core.ask(tenant(1, 1), false, now + LONG, now).1 && core.is_shared(now));
-        core.heard(tenant(0, 1), now);
-        assert!(!core.ask(tenant(1, 1), false, now + LONG, now).1);
-        spend(&mut core, operator, now);
-        assert!(core.ask(operator, false, now + LONG, now).1, "operators are never held back");
-        let rested = now + AT_WORK;
-        spend(&mut core, tenant(1, 1), rested);
-        assert!(core.ask(tenant(1, 1), false, rested + LONG, rested).1);
-    }
-
-    #[test]
-    fn what_is_left_of_a_deposit_is_given_back_and_no_more() {
-        let (now, one) = (Instant::now(), tenant(1, 1));
-        let mut core = CreditCore::new(2);
-        let left = |core: &CreditCore| core.accounts[&one.id].left;
-        let (id, _) = core.ask(one, true, now, now);
-        assert!((left(&core) - (SAVED - FIRST - CONTAINER)).abs() < 1e-9);
-        core.end(one.id, id, now);
-        assert!((left(&core) - SAVED).abs() < 1e-9, "it took no container and used nothing");
-        // A debt that is forgotten was not paid.
-        let ids: Vec<CreditId> = (0..40).map(|_| core.ask(one, true, now, now).0).collect();
-        assert!((left(&core) + DEBT).abs() < 1e-9);
-        ids.iter().for_each(|id| core.end(one.id, *id, now));
-        assert!((left(&core) - SAVED).abs() < 1e-9, "{}", left(&core));
-        // Who says that it used a lot pays for no more than that.
-        let (id, _) = core.ask(one, true, now, now);
-        core.used(one.id, id, f64::MAX, now);
-        core.end(one.id, id, now);
-        assert!((left(&core) + DEBT).abs() < 1e-9);
-        assert!(core.fill(now + AT_WORK).is_empty() && !core.accounts.is_empty(), "a rest pays for nothing");
-        let later = now + AT_WORK * 2;
-        assert!(core.fill(later).is_empty() && core.fill(later).is_empty() && core.accounts.is_empty());
-    }
+/// A number of things, all of which fit into memory.
+fn number(count: usize) -> f64 {
+    u32::try_from(count).map_or(f64::from(u32::MAX), f64::from)
 }
+
+#[cfg(test)]
+#[path = "credit_tests.rs"]
+mod tests;

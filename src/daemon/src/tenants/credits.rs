@@ -1,7 +1,7 @@
 //! Programs wait here until they may begin: the lock and the wakers around [`super::credit`].
 //!
-//! It must never leave a program waiting whose time has come, nor keep the deposit of one that is over. Where
-//! there is one tenant it must cost no lock.
+//! It must never leave a program waiting whose time has come, nor keep the deposit of one that is over. A
+//! program of a daemon that has one tenant must cost no lock.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,12 +9,16 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use super::credit::{CreditCore, CreditId};
+use super::credit::{CreditCore, CreditId, Filled};
 use super::ease::Ease;
 use super::fair::{TenantId, TenantShare};
+use super::limited::{CPU_CREDITS, Limited};
 
 /// Time between two looks at the credits while a program waits.
 const TICK: Duration = Duration::from_millis(10);
+
+/// The longest time after which a refused program is told to come again.
+const AGAIN: Duration = Duration::from_secs(30);
 
 /// The CPU credits of all tenants at this node.
 #[derive(Debug)]
@@ -25,22 +29,35 @@ pub(super) struct Credits {
 #[derive(Debug)]
 struct CreditsState {
     core: CreditCore,
-    wakers: HashMap<CreditId, oneshot::Sender<()>>,
+    /// They are told whether their programs begin.
+    wakers: HashMap<CreditId, oneshot::Sender<bool>>,
     is_ticking: bool,
 }
 
 /// A program that has begun, or waits. Dropping it says that it is over.
-#[derive(Debug)]
-pub(crate) struct ProgramCredit {
+#[derive(Debug, Default)]
+pub struct ProgramCredit {
     /// `None` where there is one tenant.
     of: Option<(Arc<Credits>, TenantId, CreditId)>,
 }
 
 impl ProgramCredit {
+    /// Whether anything of it is counted.
+    pub(crate) fn is_counted(&self) -> bool {
+        self.of.is_some()
+    }
+
     /// The program has used a processor for so much longer.
     pub(crate) fn used(&self, time: Duration) {
         if let Some((credits, tenant, id)) = &self.of {
             credits.state().core.used(*tenant, *id, time.as_secs_f64(), Instant::now());
+        }
+    }
+
+    /// The program was sent to its container.
+    pub(crate) fn sent(&self) {
+        if let Some((credits, tenant, id)) = &self.of {
+            credits.state().core.sent(*tenant, *id, Instant::now());
         }
     }
 
@@ -72,20 +89,23 @@ impl Credits {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns when one more program of this tenant may begin, by `until` in any case.
+    /// Waits until one more program of this tenant may begin.
+    ///
+    /// # Errors
+    /// It still may not after `patience`.
     pub(super) async fn begin(
         self: &Arc<Self>,
         share: TenantShare,
         needs_container: bool,
-        until: Instant,
-    ) -> ProgramCredit {
+        patience: Duration,
+    ) -> Result<ProgramCredit, Limited> {
         if share.tenants < 2 {
-            return ProgramCredit { of: None };
+            return Ok(ProgramCredit::default());
         }
         let now = Instant::now();
         let (program, turn) = {
             let mut state = self.state();
-            let (id, begins) = state.core.ask(share, needs_container, until, now);
+            let (id, begins) = state.core.ask(share, needs_container, patience, now);
             let turn = (!begins).then(|| {
                 let (waker, turn) = oneshot::channel();
                 state.wakers.insert(id, waker);
@@ -96,17 +116,22 @@ impl Credits {
             }
             (ProgramCredit { of: Some((self.clone(), share.id, id)) }, turn)
         };
-        if let Some(turn) = turn {
-            // The waker is dropped only with the program's own place.
-            let _ = turn.await;
-        }
-        program
+        let Some(turn) = turn else { return Ok(program) };
+        // The waker is dropped only with the program's own place.
+        if turn.await.unwrap_or(true) { Ok(program) } else { Err(self.limited(share.id)) }
+    }
+
+    fn limited(&self, tenant: TenantId) -> Limited {
+        let (allowed, used, again) = self.state().core.debt(tenant, Instant::now());
+        let tenths = |seconds: f64| (seconds * 10.0).round() / 10.0;
+        let again = again.clamp(Duration::from_secs(1), AGAIN);
+        Limited { limit: CPU_CREDITS, allowed: tenths(allowed), used: tenths(used), retry_after: Some(again) }
     }
 
     /// A program is under way that an earlier daemon let begin.
     pub(super) fn resume(self: &Arc<Self>, share: TenantShare) -> ProgramCredit {
         if share.tenants < 2 {
-            return ProgramCredit { of: None };
+            return ProgramCredit::default();
         }
         let id = self.state().core.resume(share, Instant::now());
         ProgramCredit { of: Some((self.clone(), share.id, id)) }
@@ -146,9 +171,15 @@ impl Credits {
 
 impl CreditsState {
     fn go_on(&mut self, now: Instant) {
-        for waker in self.core.fill(now).into_iter().filter_map(|id| self.wakers.remove(&id)) {
-            // One whose caller has gone says so itself.
-            let _ = waker.send(());
+        let Filled { begin, refused } = self.core.fill(now);
+        let told = [(begin, true), (refused, false)];
+        for (id, begins) in
+            told.into_iter().flat_map(|(ids, begins)| ids.into_iter().map(move |id| (id, begins)))
+        {
+            if let Some(waker) = self.wakers.remove(&id) {
+                // One whose caller has gone says so itself.
+                let _ = waker.send(begins);
+            }
         }
     }
 }
@@ -164,18 +195,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_waits_and_begins_or_its_caller_goes() {
+    async fn a_program_waits_and_begins_or_its_caller_goes_or_has_no_more_patience() {
         let credits = Credits::on(2);
         let least = (0..20).fold(Ease::default(), |ease, _| ease.after(true, Some(1.0)));
         credits.look(least, &[tenant(0), tenant(1)]);
         assert!(credits.is_shared());
-        let first = credits.begin(tenant(1), true, Instant::now() + LONG).await;
+        let first = credits.begin(tenant(1), true, LONG).await.unwrap();
         first.took_container();
+        first.sent();
         first.used(LONG);
         let come = || {
             tokio::spawn({
                 let credits = credits.clone();
-                async move { credits.begin(tenant(1), false, Instant::now() + LONG).await }
+                async move { credits.begin(tenant(1), false, LONG).await }
             })
         };
         let (gone, second) = (come(), come());
@@ -185,22 +217,22 @@ mod tests {
         gone.abort();
         assert!(gone.await.is_err() && credits.waiting(TenantId(1)) == 1);
         assert!(credits.state().is_ticking && !second.is_finished());
+        let (begun, patience) = (Instant::now(), Duration::from_millis(50));
+        let limited = credits.begin(tenant(1), false, patience).await.unwrap_err();
+        assert!(begun.elapsed() >= patience, "no longer than it can, and no shorter");
+        assert_eq!((limited.limit, limited.allowed), (CPU_CREDITS, 2.0));
+        assert!((3.5..=4.0).contains(&limited.used) && limited.retry_after >= Some(Duration::from_secs(1)));
         credits.look(Ease::default(), &[tenant(0)]);
-        let second = second.await.unwrap();
+        let second = second.await.unwrap().unwrap();
         drop((first, second, credits.resume(tenant(0))));
-        credits.look(least, &[tenant(0)]);
-        let begun = Instant::now();
-        drop(credits.begin(tenant(1), false, begun + Duration::from_millis(50)).await);
-        assert!(begun.elapsed() >= Duration::from_millis(50), "no longer than it can, and no shorter");
         assert!(credits.state().wakers.is_empty() && credits.waiting(TenantId(1)) == 0);
     }
 
     #[tokio::test]
     async fn one_tenant_has_no_account() {
         let (credits, alone) = (Credits::on(2), TenantShare { tenants: 1, ..tenant(1) });
-        let (program, resumed) =
-            (credits.begin(alone, true, Instant::now() + LONG).await, credits.resume(alone));
+        let (program, resumed) = (credits.begin(alone, true, LONG).await.unwrap(), credits.resume(alone));
         program.used(LONG);
-        assert!(program.of.is_none() && resumed.of.is_none());
+        assert!(!program.is_counted() && !resumed.is_counted());
     }
 }

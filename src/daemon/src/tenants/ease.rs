@@ -31,15 +31,13 @@ impl Default for Ease {
 
 impl Ease {
     /// The ease after a time in which something waited for a processor in this part of it, if the kernel has
-    /// said so. If `is_shared`, several tenants were at work. Otherwise it rises: somebody who comes again
-    /// after a short rest finds most of it as it was.
+    /// said so. If `is_shared`, several tenants were at work. Otherwise, and where the kernel says nothing,
+    /// it rises: somebody who comes again after a short rest finds most of it as it was.
     #[must_use]
     pub(crate) fn after(self, is_shared: bool, waited: Option<f64>) -> Self {
         let factor = match waited {
-            _ if !is_shared => RISES,
-            Some(waited) if waited > SHORT => FALLS,
-            Some(_) => RISES,
-            None => 1.0,
+            Some(waited) if is_shared && waited > SHORT => FALLS,
+            _ => RISES,
         };
         Self((self.0 * factor).clamp(LEAST, 1.0))
     }
@@ -79,7 +77,8 @@ mod tests {
         let full = Ease::default();
         assert_eq!((after(full, true, None, 9), after(full, false, Some(1.0), 9)), (full, full));
         let least = after(full, true, Some(0.9), 20);
-        let back = least.after(false, Some(0.9)).after(false, None).after(true, None);
+        let back = least.after(false, Some(0.9)).after(false, None);
         assert!(back.part() < 0.4, "{back:?}");
+        assert_eq!(after(least, true, None, 9), full, "the kernel has stopped telling");
     }
 }

@@ -6,13 +6,17 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+/// The limit of a tenant whose programs have used more than its part of the processors while they are short.
+/// In seconds of a processor.
+pub(super) const CPU_CREDITS: &str = "cpu_credits";
+
 /// How soon another try is worth it where nobody can know: a run or a session of the tenant must end before.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// A limit of a tenant that is reached.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limited {
-    /// Its name: a key of `limits`, or `requests_in_flight`, which nobody sets.
+    /// Its name: a key of `limits`; or `requests_in_flight` or [`CPU_CREDITS`], which nobody sets.
     pub limit: &'static str,
     /// What it allows.
     pub allowed: f64,
@@ -53,7 +57,15 @@ impl Limited {
 impl fmt::Display for Limited {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (limit, allowed, used) = (self.limit, plain(self.allowed), plain(self.used));
-        write!(f, "this token has reached its limit {limit}: {allowed} allowed, {used} in use")?;
+        if limit == CPU_CREDITS {
+            write!(
+                f,
+                "the processors are short, and programs of this token have used more than its part of them \
+                 ({limit}: {allowed} s saved at most, {used} s spent)"
+            )?;
+        } else {
+            write!(f, "this token has reached its limit {limit}: {allowed} allowed, {used} in use")?;
+        }
         match self.retry_after {
             Some(wait) => write!(f, "; try again in {} s", seconds(wait)),
             None => f.write_str("; delete something, or ask the operator for a higher limit"),
@@ -103,6 +115,10 @@ mod tests {
                 .ends_with("12 in use; delete something, or ask the operator for a higher limit")
         );
         assert_eq!((bytes.retry_seconds(), bytes.details().len()), (None, 1));
+        let credits = Limited { limit: CPU_CREDITS, allowed: 2.0, used: 3.5, ..runs };
+        assert!(
+            credits.to_string().ends_with("(cpu_credits: 2 s saved at most, 3.5 s spent); try again in 1 s")
+        );
         let rate = Limited {
             limit: "requests_per_second",
             allowed: 2.5,

@@ -52,7 +52,7 @@ use tracing::{info, warn};
 pub use self::book::{LiveToken, Tenant, TokenBook};
 use self::core::TenantEvent;
 use self::credits::Credits;
-pub(crate) use self::credits::ProgramCredit;
+pub use self::credits::ProgramCredit;
 use self::ease::Ease;
 pub use self::fair::{TenantId, TenantShare};
 use self::file::Stamp;
@@ -76,7 +76,8 @@ const LOOK: Duration = Duration::from_millis(250);
 const NAMED: usize = 50;
 
 /// The limits that refuse a tool call, as its answer names them.
-const LIMITS: [&str; 5] = ["sessions", "executions", "runs", "stored_bytes", "stored_files"];
+const LIMITS: [&str; 6] =
+    ["sessions", "executions", "runs", "stored_bytes", "stored_files", limited::CPU_CREDITS];
 
 /// The name in metrics of tenants beyond [`NAMED`].
 const OTHER: &str = "other";
@@ -242,14 +243,17 @@ impl Tenants {
         }
     }
 
-    /// Returns when one more program of this tenant may begin, by `until` in any case.
+    /// Waits until one more program of this tenant may begin.
+    ///
+    /// # Errors
+    /// It still may not after `patience`: the tenant has spent its CPU credits.
     pub(crate) async fn begin_program(
         &self,
         share: TenantShare,
         needs_container: bool,
-        until: Instant,
-    ) -> ProgramCredit {
-        self.credits.begin(share, needs_container, until).await
+        patience: Duration,
+    ) -> Result<ProgramCredit, Limited> {
+        self.credits.begin(share, needs_container, patience).await
     }
 
     /// A program of this tenant is under way that an earlier daemon let begin.

@@ -39,6 +39,9 @@ const LONGEST: Duration = FULL;
 /// What a tenant uses is counted over this time.
 const WINDOW: Duration = Duration::from_millis(100);
 
+/// Less than this in a window is no work, in seconds of a processor: a ping, or a stream that listens.
+const TRIFLE: f64 = 0.0005;
+
 /// A tenant uses much if it has used such a part of what all of them may use.
 const MUCH: f64 = 0.1;
 
@@ -80,6 +83,8 @@ struct Account {
     used: [f64; 2],
     /// When this window began.
     window: Instant,
+    /// When it last used more than a [`TRIFLE`] in a window.
+    busy: Option<Instant>,
 }
 
 impl Account {
@@ -102,6 +107,9 @@ impl Account {
             (self.used, self.window) = ([before, 0.0], now);
         }
         self.used[1] += seconds;
+        if self.used[1] >= TRIFLE {
+            self.busy = Some(now);
+        }
         self.left -= seconds;
     }
 
@@ -168,6 +176,7 @@ impl PaceCore {
             granted: Vec::new(),
             used: [0.0; 2],
             window: now,
+            busy: None,
         })
     }
 
@@ -213,10 +222,13 @@ impl PaceCore {
         self.ease = ease;
     }
 
-    /// The tenants that are at work. Those who are held back in no case count as none.
+    /// The tenants that are at work, and do more than ask now and then whether there is anything new. Those
+    /// who are held back in no case count as none.
     pub(crate) fn at_work(&self, now: Instant) -> Vec<TenantShare> {
         let paced = self.accounts.iter().filter(|(id, account)| {
-            **id != STRANGERS.id && !account.share.is_operator && account.is_at_work(now)
+            **id != STRANGERS.id
+                && !account.share.is_operator
+                && account.busy.is_some_and(|busy| now.saturating_duration_since(busy) < AT_WORK)
         });
         paced.map(|(_, account)| account.share).collect()
     }
@@ -349,6 +361,19 @@ mod tests {
             assert!(core.ask(tenant(1, 1), PacedId(2), now + MS * n));
             assert!(core.spent(tenant(1, 1), MS, now + MS * n).is_empty());
         }
+    }
+
+    #[test]
+    fn who_only_asks_whether_there_is_anything_new_is_not_at_work() {
+        let (mut core, now) = (PaceCore::new(1), Instant::now());
+        let mut polls = |took: Duration, at: Instant| {
+            core.ask(tenant(1, 1), PacedId(1), at);
+            core.spent(tenant(1, 1), took, at);
+            core.at_work(at).len()
+        };
+        assert_eq!((polls(MS / 10, now), polls(MS / 10, now + WINDOW)), (0, 0));
+        assert_eq!((polls(MS, now + WINDOW * 2), polls(MS / 10, now + WINDOW * 3)), (1, 1));
+        assert_eq!(polls(MS / 10, now + WINDOW * 2 + AT_WORK), 0);
     }
 
     #[test]

@@ -408,7 +408,7 @@ async fn run(
                 stream.say(&Request::Commit).await?;
                 return Ok(Ran { end, stdout, stderr });
             }
-            Incoming::Event(Event::Begun | Event::Listens { .. } | Event::Used { .. }) => {}
+            Incoming::Event(Event::Begun | Event::Listens { .. }) => {}
             Incoming::Event(_) | Incoming::Data(..) | Incoming::End => return Err(LinkError::Refused.into()),
         }
     }

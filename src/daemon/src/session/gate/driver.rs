@@ -163,6 +163,11 @@ impl GateDriver {
         self.state().core.refuses(key, tenant, tokio::time::Instant::now().into_std())
     }
 
+    /// Whether this session has a permit.
+    pub(super) fn is_live(&self, key: &SessionKey) -> bool {
+        self.state().core.is_live(key)
+    }
+
     /// The sessions of an owner that are in memory.
     pub(super) fn of_owner(&self, owner: &str) -> Vec<SessionKey> {
         self.state().registry.of_owner(owner)

@@ -105,6 +105,11 @@ impl Gate {
         }
     }
 
+    /// Whether this session has a container, or is about to.
+    pub(in crate::session) fn is_live(&self, key: &SessionKey) -> bool {
+        self.driver.is_live(key)
+    }
+
     async fn ask_to_enter(
         &self,
         key: &SessionKey,

@@ -15,7 +15,8 @@ use crate::session::registry::Session;
 /// A call's right to be inside its session, until it is dropped.
 pub struct Turn {
     session: Arc<Session>,
-    /// When the call asked: its waits for its turn, a permit and a container end `pool.wait` later.
+    /// When the call asked, as its waits for its turn, a permit and a container count it: they end
+    /// `pool.wait` later.
     pub(in crate::session) since: Instant,
     /// Cancelled when a call closes the session.
     closing: CancellationToken,
@@ -69,6 +70,13 @@ impl Turn {
     #[must_use]
     pub fn claim(&self) -> bool {
         self.pass.driver.claim(self.key(), self.call())
+    }
+
+    /// The call was held back for so long, and has as long for its container as if it had not been.
+    #[must_use]
+    pub fn held_back(mut self, held: Duration) -> Self {
+        self.since += held;
+        self
     }
 
     /// Lets programs of `language` in beside the call, which runs one itself.

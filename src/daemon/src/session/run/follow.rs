@@ -25,6 +25,9 @@ use crate::tenants::ProgramCredit;
 /// The agent gives a stopped job 1.5 s and its leftovers 5 s.
 pub(in crate::session) const GRACE: Duration = Duration::from_secs(8);
 
+/// A program that goes on for so long is charged while it does.
+const METERED_AFTER: Duration = Duration::from_millis(250);
+
 /// Where a program's output goes. What a sink writes to the disk it writes on another thread: `take` only
 /// begins that, and `poll_written` says when it is done.
 pub trait OutputSink: Send + Sync {
@@ -150,7 +153,10 @@ impl Follower<'_> {
         tokio::pin!(overdue);
         let feeding = self.feed(stdin);
         tokio::pin!(feeding);
-        let (mut is_cancelled, mut can_be_asked, mut is_fed, mut was_overdue) = (false, true, false, false);
+        let metering = self.meter();
+        tokio::pin!(metering);
+        let (mut is_cancelled, mut can_be_asked, mut was_overdue) = (false, true, false);
+        let (mut is_fed, mut is_metered) = (false, false);
         // Once an end was asked for, output is not held back any more: the end comes behind it.
         let mut is_to_end = false;
         let (mut has_begun, mut written) = (false, [0_u64; 2]);
@@ -211,10 +217,6 @@ impl Follower<'_> {
                         sink.listens(port);
                         writes = true;
                     }
-                    Incoming::Event(Event::Used { cpu_us }) => {
-                        self.credit.used(Duration::from_micros(cpu_us));
-                        writes = true; // what was sent is acknowledged
-                    }
                     Incoming::Event(Event::Unsupported { what }) => return Ok(LastMessage::Unsupported(what)),
                     Incoming::Event(_) | Incoming::End => return Err(LinkError::Refused),
                 },
@@ -242,6 +244,7 @@ impl Follower<'_> {
                     (Err(_), _) => can_be_asked = false, // every sender is gone
                 },
                 () = &mut feeding, if !is_fed => is_fed = true,
+                () = &mut metering, if !is_metered => is_metered = true,
                 destination = next_blocked(blocked.as_mut()), if blocked.is_some() => match destination {
                     Some(destination) => {
                         sink.blocked(destination);
@@ -285,6 +288,19 @@ impl Follower<'_> {
     fn request_end(&self, grace: Duration) -> Result<Stream, LinkError> {
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
         self.link.request(&Request::End { id: self.id.to_owned(), grace_ms })
+    }
+
+    /// Charges the tenant while the program goes on, if it does for a while: what is not told until the end
+    /// is told with that.
+    async fn meter(&self) {
+        if !self.credit.is_counted() {
+            return;
+        }
+        tokio::time::sleep(METERED_AFTER).await;
+        let Ok(stream) = self.link.request(&Request::Meter) else { return };
+        while let Ok(Incoming::Event(Event::Used { cpu_us })) = stream.next().await {
+            self.credit.used(Duration::from_micros(cpu_us));
+        }
     }
 
     /// Sends the program's input. A program that is over reads nothing, which its end reports.

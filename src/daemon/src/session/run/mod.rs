@@ -62,8 +62,8 @@ impl Runs {
         self.lessor().pool.separates_runs(language)
     }
 
-    /// Runs source code in a session, and passes what it writes to `backlog` meanwhile. `cancel` ends the
-    /// program; what it did is still saved and reported then.
+    /// Runs source code in a session, and passes what it writes to `backlog` meanwhile. Its tenant pays with
+    /// `credit`. `cancel` ends the program; what it did is still saved and reported then.
     ///
     /// # Errors
     /// A [`SessionError`] means that no code ran.
@@ -71,12 +71,13 @@ impl Runs {
         &self,
         turn: &Turn,
         request: &RunRequest,
+        credit: ProgramCredit,
         cancel: &CancellationToken,
         backlog: Option<OutputBacklog>,
     ) -> Result<(RunReport, CapturedOutput), SessionError> {
         let space = turn.session().space.clone();
         let mut capture = Capture::new(space, &request.id, self.bounds.shown(), backlog);
-        let report = self.execute(turn, request, Control::end_only(cancel), &mut capture).await?;
+        let report = self.execute(turn, request, credit, Control::end_only(cancel), &mut capture).await?;
         Ok((report, capture.finish().await))
     }
 
@@ -88,6 +89,7 @@ impl Runs {
         &self,
         turn: &Turn,
         request: &RunRequest,
+        credit: ProgramCredit,
         control: Control,
         sink: &mut dyn OutputSink,
     ) -> Result<RunReport, SessionError> {
@@ -100,7 +102,7 @@ impl Runs {
         );
         let running = async {
             let _running = self.metrics.running(request.kind());
-            let ran = self.execute_in_span(turn, request, control, sink).await;
+            let ran = self.execute_in_span(turn, request, credit, control, sink).await;
             match &ran {
                 Ok(report) => self.note_end(turn, request, report),
                 Err(_) => self.metrics.not_started(request.kind(), &request.language),
@@ -114,14 +116,12 @@ impl Runs {
         &self,
         turn: &Turn,
         request: &RunRequest,
+        credit: ProgramCredit,
         mut control: Control,
         sink: &mut dyn OutputSink,
     ) -> Result<RunReport, SessionError> {
-        let asked = Instant::now();
-        let credit = self.may_begin(turn, &request.language, &mut control).await?;
-        let held_back = asked.elapsed();
-        let mut started = self.start_in_one_of_two(turn, request, &credit, &mut control).await?;
-        started.phases.container += held_back;
+        let started = self.start_in_one_of_two(turn, request, &credit, &mut control).await?;
+        credit.sent();
         Span::current().record("container", started.short_id.as_str());
         match &request.program {
             Program::Code { code, .. } => debug!(code = %String::from_utf8_lossy(code), "code"),
@@ -147,30 +147,6 @@ impl Runs {
         let mut report = self.finish(turn, &request.language, &request.id, &started).report(begun, end).await;
         report.duration = report.duration.min(begun.elapsed());
         Ok(report)
-    }
-
-    /// Waits until the tenant may have one more program, for half of the time that the call has left for its
-    /// container at most. The session may have no container yet, so none waits with it.
-    async fn may_begin(
-        &self,
-        turn: &Turn,
-        language: &str,
-        control: &mut Control,
-    ) -> Result<ProgramCredit, SessionError> {
-        let deadline = Instant::from(turn.since) + self.bounds.wait;
-        let share = self.lessor().gate.share(&turn.session().owner);
-        let begin = async {
-            // Of one tenant nothing is counted.
-            let needs_container = share.tenants > 1 && !turn.work().await.by_language.contains_key(language);
-            let now = Instant::now();
-            let until = now + deadline.saturating_duration_since(now) / 2;
-            self.bounds.tenants.begin_program(share, needs_container, until.into_std()).await
-        };
-        tokio::select! {
-            biased;
-            () = control.told_to_end() => Err(SessionError::Cancelled),
-            credit = begin => Ok(credit),
-        }
     }
 
     /// Starts the program. A container that is lost before that is replaced once.

@@ -85,8 +85,23 @@ async fn run(
     } else {
         services.sessions.try_enter(owner, &checked.session, code).await?
     };
-    // In its turn: a call that waits behind others of its session takes no place.
-    let wait = services.sessions.bounds().wait.saturating_sub(begun.elapsed());
+    // In its turn, so that the calls of its session keep their order. It has no container yet, nor a place.
+    let asked = Instant::now();
+    let credit = async {
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => Err(SessionError::Cancelled),
+            credit = services.sessions.may_begin(owner, &checked.session) => credit,
+        }
+    };
+    let credit = match turn.unless_closed(cancel, credit).await {
+        (Err(SessionError::Cancelled), true) => return Err(SessionError::Closed.into()),
+        (credit, _) => credit?,
+    };
+    let held_back = asked.elapsed();
+    let turn = turn.held_back(held_back);
+    // A call that waits behind others of its session, or is held back, takes no place.
+    let wait = (services.sessions.bounds().wait + held_back).saturating_sub(begun.elapsed());
     let _place = tokio::select! {
         place = services.tenants.begin_run(owner, wait) => place?,
         () = cancel.cancelled() => return Err(SessionError::Cancelled.into()),
@@ -98,7 +113,7 @@ async fn run(
     let waited_for_turn = begun.elapsed();
     notify::begun(services, session, &checked.run);
     let notes = notify::output(services, session, &checked.run, &mut output);
-    let running = services.sessions.runs().run(&turn, &checked.run, cancel, output);
+    let running = services.sessions.runs().run(&turn, &checked.run, credit, cancel, output);
     let ran = match turn.unless_closed(cancel, running).await {
         (Err(SessionError::Cancelled), true) => Err(SessionError::Closed),
         (ran, _) => ran,

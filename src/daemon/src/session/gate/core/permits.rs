@@ -389,6 +389,10 @@ impl Core {
     }
 
     /// Permits of each owner.
+    pub(in crate::session::gate) fn is_live(&self, key: &SessionKey) -> bool {
+        self.permits.contains_key(key)
+    }
+
     pub(in crate::session::gate) fn permits_by_owner(&self) -> BTreeMap<String, usize> {
         let mut owners = BTreeMap::new();
         for key in self.permits.keys() {

@@ -277,6 +277,7 @@ impl FakeContainer {
                 | Request::Agreed(_)
                 | Request::Probe(_)
                 | Request::Warm(_)
+                | Request::Meter
                 | Request::Dial { .. } => Vec::new(),
             };
             for step in steps {

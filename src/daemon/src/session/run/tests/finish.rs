@@ -5,6 +5,7 @@ use crate::engine::ContainerStatus;
 use crate::session::Unsaved;
 use crate::session::sync::salvage::tests::archive;
 use crate::store::StoreError;
+use crate::tenants::ProgramCredit;
 
 fn collecting(collect: Vec<Step>) -> FakeContainer {
     FakeContainer::scripted("c1", |script| script.collect = collect)
@@ -161,7 +162,12 @@ async fn a_container_that_dies_under_two_programs_is_given_up_once_and_both_are_
         async move {
             let turn = world.command_turn().await;
             let request = RunRequest { id: id.into(), ..command(false) };
-            world.sessions.runs().execute(&turn, &request, end_only(), &mut Ignore).await.unwrap()
+            world
+                .sessions
+                .runs()
+                .execute(&turn, &request, ProgramCredit::default(), end_only(), &mut Ignore)
+                .await
+                .unwrap()
         }
     };
     let killing = async {

@@ -7,6 +7,7 @@ use super::*;
 use crate::pool::WarmStage;
 use crate::session::port::SILENCE;
 use crate::session::test_world::bounds;
+use crate::tenants::ProgramCredit;
 
 #[tokio::test(start_paused = true)]
 async fn a_container_is_claimed_and_filled_before_its_first_program_and_used_again() {
@@ -160,7 +161,11 @@ async fn a_cancelled_call_does_not_wait_for_a_call_beside_it_that_fills_the_cont
     world.save("in", b"given").await;
     let first = async {
         let turn = world.command_turn().await;
-        world.sessions.runs().execute(&turn, &command(false), end_only(), &mut Ignore).await
+        world
+            .sessions
+            .runs()
+            .execute(&turn, &command(false), ProgramCredit::default(), end_only(), &mut Ignore)
+            .await
     };
     let second = async {
         container.until(|request| *request == Request::Apply).await;
@@ -170,7 +175,7 @@ async fn a_cancelled_call_does_not_wait_for_a_call_beside_it_that_fills_the_cont
         let control = Control::end_only(&cancel);
         let runs = world.sessions.runs();
         let mut sink = Ignore;
-        let running = runs.execute(&turn, &request, control, &mut sink);
+        let running = runs.execute(&turn, &request, ProgramCredit::default(), control, &mut sink);
         let cancelling = async {
             tokio::time::sleep(Duration::from_secs(1)).await;
             cancel.cancel();

@@ -1,0 +1,441 @@
+//! The rules of CPU credits, by numbers.
+
+use super::*;
+
+const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+const LONG: Duration = Duration::from_secs(15);
+
+fn tenant(id: u32, weight: u32) -> TenantShare {
+    TenantShare { id: TenantId(id), weight, tenants: 2, ..TenantShare::default() }
+}
+
+/// As after a time in which the processors were short.
+fn least() -> Ease {
+    (0..20).fold(Ease::default(), |ease, _| ease.after(true, Some(1.0)))
+}
+
+/// Two processors that are short, and a tenant 0 at work that has credits.
+fn short(now: Instant) -> CreditCore {
+    let mut core = CreditCore::new(2);
+    core.ease(least());
+    core.heard(tenant(0, 1), now);
+    core
+}
+
+/// Callers of one tenant that want their programs to run all the time.
+struct Callers {
+    of: TenantShare,
+    count: usize,
+    /// How long each program computes.
+    takes: Duration,
+    /// Whether each needs a container.
+    new: bool,
+    running: Vec<(CreditId, Duration)>,
+    waiting: Vec<CreditId>,
+    ended: usize,
+    refused: usize,
+}
+
+impl Callers {
+    fn new(of: TenantShare, count: usize, takes: Duration, new: bool) -> Self {
+        Self { of, count, takes, new, running: Vec::new(), waiting: Vec::new(), ended: 0, refused: 0 }
+    }
+
+    fn begins(&mut self, core: &mut CreditCore, id: CreditId, now: Instant) {
+        if self.new {
+            core.container(self.of.id, id, now);
+        }
+        core.sent(self.of.id, id, now);
+        self.running.push((id, Duration::ZERO));
+    }
+
+    fn ask(&mut self, core: &mut CreditCore, now: Instant) {
+        while self.running.len() + self.waiting.len() < self.count {
+            match core.ask(self.of, self.new, LONG, now) {
+                (id, true) => self.begins(core, id, now),
+                (id, false) => self.waiting.push(id),
+            }
+        }
+    }
+
+    /// Ten milliseconds in which each of the first programs has a processor, on so many.
+    fn go_on(&mut self, core: &mut CreditCore, filled: &Filled, processors: usize, now: Instant) {
+        let take = |waiting: &mut Vec<CreditId>, told: &[CreditId]| -> Vec<CreditId> {
+            waiting.extract_if(.., |id| told.contains(id)).collect()
+        };
+        self.refused += take(&mut self.waiting, &filled.refused).len();
+        for id in take(&mut self.waiting, &filled.begin) {
+            self.begins(core, id, now);
+        }
+        for (id, had) in self.running.iter_mut().take(processors) {
+            *had += MS * 10;
+            core.used(self.of.id, *id, 0.01, now);
+        }
+        let before = self.running.len();
+        self.running.retain(|(id, had)| {
+            if *had >= self.takes {
+                core.end(self.of.id, *id, now);
+            }
+            *had < self.takes
+        });
+        self.ended += before - self.running.len();
+    }
+}
+
+/// How many programs of these callers end in so many seconds on two processors, beside the tenant 0, and how
+/// many are refused. Somebody looks at the processors four times a second, and sees them as they are.
+fn ended(core: &mut CreditCore, mut callers: Callers, seconds: u32) -> (usize, usize) {
+    let begun = Instant::now();
+    for step in 0..seconds * 100 {
+        let now = begun + MS * 10 * step;
+        core.heard(tenant(0, 1), now);
+        if step.is_multiple_of(25) {
+            core.ease(core.ease);
+        }
+        callers.ask(core, now);
+        let filled = core.fill(now);
+        callers.go_on(core, &filled, 2, now);
+    }
+    (callers.ended, callers.refused)
+}
+
+fn flood(takes: Duration, new: bool) -> Callers {
+    Callers::new(tenant(1, 1), 64, takes, new)
+}
+
+/// Spends all that a tenant has.
+fn spend(core: &mut CreditCore, of: TenantShare, now: Instant) {
+    let id = core.resume(of, now);
+    core.used(of.id, id, 99.0, now);
+    core.end(of.id, id, now);
+}
+
+#[test]
+fn a_flood_has_a_part_of_the_processors_that_is_smaller_the_longer_they_are_short() {
+    let now = Instant::now();
+    // A quarter of two processors, and what it had saved.
+    let (least, _) = ended(&mut short(now), flood(MS * 250, false), 10);
+    assert!((24..=36).contains(&least), "{least}");
+    let mut core = short(now);
+    core.ease((0..2).fold(Ease::default(), |ease, _| ease.after(true, Some(1.0))));
+    let (more, _) = ended(&mut core, flood(MS * 250, false), 10);
+    assert!((40..=48).contains(&more), "{more}");
+    let mut core = short(now);
+    core.ease(Ease::default());
+    let (all, _) = ended(&mut core, flood(MS * 250, false), 10);
+    assert!((75..=80).contains(&all), "they are not short: {all}");
+}
+
+#[test]
+fn containers_are_paid_for() {
+    let (new, _) = ended(&mut short(Instant::now()), flood(MS * 10, true), 10);
+    assert!((12..=20).contains(&new), "half a second each: {new}");
+    let (known, _) = ended(&mut short(Instant::now()), flood(MS * 10, false), 10);
+    assert!(known > 400, "{known}");
+}
+
+#[test]
+fn more_callers_do_not_have_more_and_those_whose_patience_is_over_are_refused() {
+    let many = Callers { count: 400, ..flood(MS * 250, false) };
+    let (all, refused) = ended(&mut short(Instant::now()), many, 40);
+    assert!((80..=110).contains(&all) && refused > 500, "{all} {refused}");
+}
+
+#[test]
+fn a_few_programs_begin_before_anybody_knows_how_short_the_processors_will_be() {
+    let (now, one) = (Instant::now(), tenant(1, 1));
+    let mut core = CreditCore::new(2);
+    core.heard(tenant(0, 1), now);
+    let begin = |core: &mut CreditCore| (0..64).filter(|_| core.ask(one, true, LONG, now).1).count();
+    // With a deposit of 0.6 four of them spend the credits.
+    assert_eq!((begin(&mut core), core.waiting(one.id)), (4 + FEW * 2, 64 - 4 - FEW * 2));
+    assert_eq!(core.fill(now), Filled::default());
+    core.ease(Ease::default());
+    assert_eq!(core.fill(now).begin.len(), FEW * 2, "they are not short yet");
+    core.ease(least());
+    assert_eq!(core.fill(now), Filled::default());
+    // Nobody else is at work any more.
+    let rested = now + AT_WORK;
+    core.heard(one, rested);
+    assert_eq!((core.fill(rested).begin.len(), core.waiting(one.id)), (64 - 4 - FEW * 4, 0));
+}
+
+#[test]
+fn a_tenant_within_its_part_is_never_held_back_whoever_makes_the_processors_short() {
+    let begun = Instant::now();
+    let (mut core, light) = (short(begun), tenant(1, 1));
+    for _ in 0..64 {
+        core.ask(tenant(2, 1), true, LONG, begun);
+    }
+    let mut now = begun;
+    for n in 0..200 {
+        // 0.3 of its 0.66 processors, in programs of a tenth of a second, one after the other or five at
+        // one time.
+        let at_once = if n % 2 == 0 { 1 } else { 5 };
+        let programs: Vec<CreditId> = (0..at_once)
+            .map(|_| {
+                let (id, begins) = core.ask(light, false, LONG, now);
+                assert!(begins, "{n}: {:?}", core.accounts[&light.id]);
+                core.sent(light.id, id, now);
+                id
+            })
+            .collect();
+        now += MS * 100;
+        core.heard(tenant(0, 1), now);
+        for _ in 0..5 {
+            core.ask(tenant(2, 1), true, LONG, now);
+        }
+        core.fill(now);
+        for id in programs {
+            core.used(light.id, id, 0.1, now);
+            core.end(light.id, id, now);
+        }
+        now += MS * 900;
+    }
+    assert!(core.waiting(TenantId(2)) > 0, "the flood does wait");
+}
+
+#[test]
+fn one_that_has_spent_its_credits_goes_on_with_its_part_unless_it_floods() {
+    // Three callers, which want a whole processor beside a tenant that leaves its own unused.
+    let few = Callers { count: 3, ..flood(MS * 300, false) };
+    let (few, _) = ended(&mut short(Instant::now()), few, 20);
+    assert!((64..=78).contains(&few), "one of two processors, and what was saved: {few}");
+    let (many, _) = ended(&mut short(Instant::now()), flood(MS * 300, false), 20);
+    assert!((36..=48).contains(&many), "half a processor, and what was saved: {many}");
+}
+
+#[test]
+fn the_weight_is_a_part() {
+    let now = Instant::now();
+    let gains = |floods: bool| {
+        let mut core = short(now);
+        for heavy in [tenant(1, 1), tenant(2, 3)] {
+            spend(&mut core, heavy, now);
+            for _ in 0..if floods { 20 } else { 1 } {
+                core.ask(heavy, false, LONG, now);
+            }
+        }
+        [TenantId(1), TenantId(2)].map(|id| {
+            let before = core.accounts[&id].left;
+            core.refill(id, now + SECOND);
+            core.accounts[&id].left - before
+        })
+    };
+    let is = |gains: [f64; 2], parts: [f64; 2]| {
+        assert!(
+            gains.iter().zip(parts).all(|(gain, part)| (gain - part).abs() < 0.01),
+            "{gains:?} {parts:?}"
+        );
+    };
+    is(gains(true), [0.125, 0.375]);
+    is(gains(false), [0.4, 1.2]);
+}
+
+#[test]
+fn two_floods_have_all_that_there_is() {
+    let now = Instant::now();
+    let mut core = CreditCore::new(2);
+    core.ease(least());
+    let mut both = [(1, 1), (2, 3)].map(|(id, weight)| Callers::new(tenant(id, weight), 64, MS * 250, false));
+    both.iter().for_each(|one| core.heard(one.of, now));
+    for step in 0..2000 {
+        let at = now + MS * 10 * step;
+        // Each has as many processors as it wants: the credits are what divides them.
+        both.iter_mut().for_each(|one| one.ask(&mut core, at));
+        let filled = core.fill(at);
+        both.iter_mut().for_each(|one| one.go_on(&mut core, &filled, 2, at));
+    }
+    let [one, three] = both.map(|callers| callers.ended);
+    assert!((40..=60).contains(&one) && (115..=150).contains(&three), "{one} {three}");
+}
+
+#[test]
+fn the_deposits_of_a_tenant_do_not_set_a_flood_free() {
+    let (now, quiet) = (Instant::now(), tenant(0, 1));
+    let mut core = short(now);
+    spend(&mut core, tenant(1, 1), now);
+    let gain = |core: &mut CreditCore, at| {
+        let before = core.accounts[&TenantId(1)].left;
+        core.refill(TenantId(1), at + SECOND);
+        core.accounts[&TenantId(1)].left - before
+    };
+    for _ in 0..20 {
+        core.ask(tenant(1, 1), false, LONG, now);
+    }
+    let new: Vec<CreditId> = (0..4).map(|_| core.ask(quiet, true, LONG, now).0).collect();
+    assert!(core.accounts[&quiet.id].has_spent_all() && core.fill(now) == Filled::default());
+    assert!((gain(&mut core, now) - 0.25).abs() < 0.01);
+    // It has paid for what it did.
+    let later = now + SECOND;
+    for id in new {
+        core.container(quiet.id, id, later);
+        core.used(quiet.id, id, 0.5, later);
+        core.end(quiet.id, id, later);
+    }
+    let gained = gain(&mut core, later);
+    assert!((gained - 1.0).abs() < 0.01, "half of the processors, and no more: {gained}");
+}
+
+#[test]
+fn a_program_whose_patience_is_over_is_refused_wherever_it_stands() {
+    let (now, heavy) = (Instant::now(), tenant(1, 1));
+    let mut core = short(now);
+    spend(&mut core, heavy, now);
+    let mut ask = |patience: Duration| {
+        let (id, begins) = core.ask(heavy, false, patience, now);
+        assert!(!begins);
+        id
+    };
+    let (gone, _first, hasty, other) = (ask(MS), ask(LONG), ask(MS), ask(MS));
+    assert_eq!((core.fill(now), core.waiting(heavy.id), core.holds_back()), (Filled::default(), 4, true));
+    let (saved, used, again) = core.debt(heavy.id, now);
+    assert!((saved - SAVED).abs() < 1e-9 && (used - SAVED - DEBT).abs() < 1e-9, "{saved} {used}");
+    assert!((2..=6).contains(&again.as_secs()), "at one processor: {again:?}");
+    core.end(heavy.id, gone, now); // its caller has gone
+    let filled = core.fill(now + MS * 2);
+    assert_eq!((filled.begin, filled.refused), (Vec::new(), vec![hasty, other]));
+    assert_eq!(core.waiting(heavy.id), 1);
+}
+
+#[test]
+fn beside_a_program_that_goes_on_a_tenant_in_debt_begins_one_now_and_then() {
+    let begins = |patience: Duration| {
+        let (begun, heavy) = (Instant::now(), tenant(1, 1));
+        let mut core = short(begun);
+        let job = core.resume(heavy, begun);
+        core.used(heavy.id, job, 9.0, begun);
+        let mut at = begun;
+        let first = core.ask(heavy, false, patience, begun);
+        let mut begins = if first.1 { vec![(first.0, 0)] } else { Vec::new() };
+        let ids: Vec<CreditId> = (0..2).map(|_| core.ask(heavy, false, patience, begun).0).collect();
+        for _ in 0..450 {
+            at += MS * 10;
+            core.heard(tenant(0, 1), at);
+            core.used(heavy.id, job, 0.02, at); // both processors
+            begins.extend(core.fill(at).begin.into_iter().map(|id| (id, (at - begun).as_secs())));
+        }
+        (begins, [first.0, ids[0], ids[1]])
+    };
+    let (begun, ids) = begins(LONG);
+    assert_eq!(begun, [(ids[0], 2), (ids[1], 3), (ids[2], 4)]);
+    let (begun, ids) = begins(MS * 3100);
+    assert_eq!(begun, [(ids[0], 1), (ids[1], 2)], "the third has no more patience");
+}
+
+#[test]
+fn who_has_no_patience_begins_one_now_and_then_too() {
+    let (now, heavy) = (Instant::now(), tenant(1, 1));
+    let mut core = short(now);
+    spend(&mut core, heavy, now);
+    assert!(!core.ask(heavy, false, Duration::ZERO, now).1, "one began just now");
+    assert_eq!(core.fill(now).refused.len(), 1);
+    core.accounts.get_mut(&heavy.id).unwrap().left = -DEBT;
+    let later = now + BETWEEN;
+    core.accounts.get_mut(&heavy.id).unwrap().filled = later;
+    assert!(core.ask(heavy, false, Duration::ZERO, later).1);
+}
+
+#[test]
+fn programs_that_sleep_cost_nothing_for_long() {
+    let (now, one) = (Instant::now(), tenant(1, 1));
+    let mut core = CreditCore::new(2);
+    let ids: Vec<CreditId> = (0..6).map(|_| core.ask(one, true, LONG, now).0).collect();
+    assert!(core.accounts[&one.id].has_spent_all());
+    let sent = now + DEPOSITED * 2;
+    core.refill(one.id, sent);
+    assert!(core.accounts[&one.id].begun.values().all(|one| one.deposit > 0.0), "they were not sent yet");
+    ids.into_iter().for_each(|id| core.sent(one.id, id, sent));
+    core.refill(one.id, sent + DEPOSITED);
+    assert!((core.accounts[&one.id].left - SAVED * 2.0).abs() < 1e-9, "{:?}", core.accounts[&one.id]);
+}
+
+#[test]
+fn what_programs_cost_is_known_of_those_that_were_sent_and_is_never_nothing() {
+    let (now, one) = (Instant::now(), tenant(1, 1));
+    let mut core = CreditCore::new(2);
+    let mut run = |uses: Option<f64>| {
+        let (id, _) = core.ask(one, false, LONG, now);
+        let deposit = core.accounts[&one.id].begun[&id].deposit;
+        if let Some(seconds) = uses {
+            core.sent(one.id, id, now);
+            core.used(one.id, id, seconds, now);
+        }
+        core.end(one.id, id, now);
+        core.accounts.get_mut(&one.id).unwrap().left = SAVED;
+        (deposit * 1000.0).round()
+    };
+    assert_eq!((run(Some(0.5)), run(None), run(None)), (100.0, 200.0, 200.0));
+    for _ in 0..99 {
+        run(Some(0.0));
+    }
+    assert_eq!(run(None), 100.0);
+}
+
+#[test]
+fn those_who_wait_begin_in_their_order_once_there_are_credits_or_the_others_are_gone() {
+    let (now, heavy) = (Instant::now(), tenant(1, 1));
+    let mut core = short(now);
+    spend(&mut core, heavy, now);
+    let ids: Vec<CreditId> = (0..4).map(|_| core.ask(heavy, false, LONG, now).0).collect();
+    // As much debt as one processor pays in a second.
+    core.accounts.get_mut(&heavy.id).unwrap().left = -1.0;
+    let mut at = now;
+    let mut begun = Vec::new();
+    while begun.is_empty() {
+        at += MS * 10;
+        core.heard(tenant(0, 1), at);
+        begun = core.fill(at).begin;
+    }
+    assert_eq!(begun, [ids[0]]);
+    let waited = at - now;
+    assert!((900..1_100).contains(&waited.as_millis()), "{waited:?}");
+    core.accounts.get_mut(&heavy.id).unwrap().left = -DEBT;
+    core.accounts.remove(&TenantId(0));
+    assert_eq!(core.fill(at).begin, ids[1..]);
+}
+
+#[test]
+fn nobody_is_held_back_for_operators_nor_for_those_who_are_gone() {
+    let now = Instant::now();
+    let operator = TenantShare { is_operator: true, ..tenant(2, 1) };
+    let mut core = CreditCore::new(2);
+    core.ease(least());
+    core.heard(operator, now);
+    spend(&mut core, tenant(1, 1), now);
+    assert!(core.ask(tenant(1, 1), false, LONG, now).1 && !core.is_shared(now));
+    core.heard(tenant(0, 1), now);
+    assert!(!core.ask(tenant(1, 1), false, LONG, now).1 && core.is_shared(now));
+    spend(&mut core, operator, now);
+    assert!(core.ask(operator, false, LONG, now).1, "operators are never held back");
+    let rested = now + AT_WORK;
+    spend(&mut core, tenant(3, 1), rested);
+    assert!(core.ask(tenant(3, 1), false, LONG, rested).1);
+}
+
+#[test]
+fn what_is_left_of_a_deposit_is_given_back_and_no_more() {
+    let (now, one) = (Instant::now(), tenant(1, 1));
+    let mut core = CreditCore::new(2);
+    let left = |core: &CreditCore| core.accounts[&one.id].left;
+    let (id, _) = core.ask(one, true, LONG, now);
+    assert!((left(&core) - (SAVED - COST - CONTAINER)).abs() < 1e-9);
+    core.end(one.id, id, now);
+    assert!((left(&core) - SAVED).abs() < 1e-9, "it took no container and used nothing");
+    // A debt that is forgotten was not paid.
+    let ids: Vec<CreditId> = (0..40).map(|_| core.ask(one, true, LONG, now).0).collect();
+    assert!((left(&core) + DEBT).abs() < 1e-9);
+    ids.iter().for_each(|id| core.end(one.id, *id, now));
+    assert!((left(&core) - SAVED).abs() < 1e-9, "{}", left(&core));
+    // Who says that it used a lot pays for no more than that.
+    let (id, _) = core.ask(one, true, LONG, now);
+    core.used(one.id, id, f64::MAX, now);
+    core.end(one.id, id, now);
+    assert!((left(&core) + DEBT).abs() < 1e-9);
+    assert!(core.fill(now + SECOND).begin.is_empty() && !core.accounts.is_empty(), "a rest pays for nothing");
+    let later = now + AT_WORK * 2;
+    assert!(
+        core.fill(later).begin.is_empty() && core.fill(later).begin.is_empty() && core.accounts.is_empty()
+    );
+}
