@@ -264,7 +264,9 @@ async fn programs_are_held_back_of_a_tenant_that_uses_more_than_its_part_while_t
     for caller in 0..CALLERS {
         let code = format!("import time\nwhile time.process_time() < {SECONDS}: pass\nprint('done')");
         // Its containers weigh little, so beside other tests half a second can take long.
-        let run = json!({ "language": "python", "code": code, "conversationId": conversation(caller), "timeout_seconds": 300 });
+        let session = conversation(caller);
+        let run =
+            json!({ "language": "python", "code": code, "conversationId": session, "timeout_seconds": 300 });
         let call = call(&d, &flood, "run_code", run);
         let (over, ends) = (over.clone(), ends.clone());
         callers.spawn(async move {

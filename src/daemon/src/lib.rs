@@ -248,6 +248,12 @@
 //!   made lighter ([`tenants::weigh`]); nobody waits for that, and a tenant that is alone is never weighed.
 //!   To let fewer programs run at a time would divide as well, but programs that wait for a network would
 //!   hold places that nobody uses.
+//! * **A flood pays for what it used, before it begins more.** Weights divide what programs compute, but not
+//!   what the engine and the kernel compute for their containers. So while the processors are short, programs
+//!   of a tenant that has used more than its part wait for its CPU credits (`tenants::credit`): beside 64
+//!   callers that run code another tenant's p95 went from 27 to 12 ms (`bench/README.md`). What is counted is
+//!   use, not places, so programs that wait for a network hold nobody back. Who is held back has no place
+//!   of a run or an execution yet.
 //! * **The file of tokens is looked at, not watched.** A look every 250 ms costs one `stat`, and sees what
 //!   inotify does not: files behind exchanged links (a secret of Kubernetes) and of other machines. A token
 //!   that is gone cuts its connections where they are counted, so no request pays for it.

@@ -233,6 +233,11 @@ impl Link {
         Ok((Self { shared, _keeper: guard }, greeting))
     }
 
+    /// Streams that are open now, of both sides.
+    pub fn open_streams(&self) -> usize {
+        self.shared.lock().mux.open_streams()
+    }
+
     /// Opens a stream with its request.
     ///
     /// # Errors

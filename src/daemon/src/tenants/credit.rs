@@ -315,6 +315,11 @@ impl CreditCore {
         self.accounts.get(&tenant).map_or(0, |account| account.waiting.len())
     }
 
+    #[cfg(test)]
+    pub(super) fn left(&self, tenant: TenantId) -> f64 {
+        self.accounts[&tenant].left
+    }
+
     /// The credits that a tenant can save, those that it has used up of them, and when what waits has begun.
     pub(super) fn debt(&self, tenant: TenantId, now: Instant) -> (f64, f64, Duration) {
         let Some(account) = self.accounts.get(&tenant) else { return (SAVED, 0.0, Duration::ZERO) };
@@ -376,7 +381,7 @@ impl CreditCore {
             }
         }
         account.left = (account.left + passed * rate).min(most);
-        account.filled = now;
+        account.filled = account.filled.max(now);
     }
 }
 

@@ -54,6 +54,13 @@ impl ProgramCredit {
         }
     }
 
+    /// The credits of its tenant, in seconds of a processor.
+    #[cfg(test)]
+    pub(crate) fn left(&self) -> Option<f64> {
+        let (credits, tenant, _) = self.of.as_ref()?;
+        Some(credits.state().core.left(*tenant))
+    }
+
     /// The program was sent to its container.
     pub(crate) fn sent(&self) {
         if let Some((credits, tenant, id)) = &self.of {

@@ -41,7 +41,8 @@
 //!   So runs with a network take turns with all others where nothing keeps them apart. An earlier daemon's
 //!   program that must be alone comes in only if nobody else is.
 //! * **One deadline for each call**, `pool.wait` after it asked, bounds its wait for its turn and for a
-//!   permit together. A call whose time is over is denied even if its turn comes at that very moment: it
+//!   permit together. The time for which it is held back in between, since its tenant has no CPU credits,
+//!   does not count. A call whose time is over is denied even if its turn comes at that very moment: it
 //!   could do nothing with it.
 //! * **A call that need not wait is not counted** among the `sessions.queue` calls that may wait in its
 //!   session.
@@ -200,6 +201,9 @@ impl Core {
             Event::Open { key, call, makes } => self.open(&key, call, makes, now, actions),
             Event::Close { key, call, delete } => self.close(&key, call, delete, now, actions),
             Event::Abandon { key, call } => self.abandon(&key, call, now, actions),
+            Event::Delay { key, call, by } => {
+                self.sessions.get_mut(&key).into_iter().for_each(|state| state.delay(call, by));
+            }
             Event::Share { key, call, language } => self.share(&key, call, language, now, actions),
             Event::Leave { key, call } => self.leave(&key, call, now, actions),
             Event::Want { key, call, waits, tenant } => self.want(key, call, (waits, tenant), now, actions),

@@ -151,6 +151,8 @@ pub(super) enum Event {
     Abandon { key: SessionKey, call: CallId },
     /// A call that has the session to itself lets programs of `language` in beside it.
     Share { key: SessionKey, call: CallId, language: String },
+    /// A call that is in was held back for so long before it could want anything.
+    Delay { key: SessionKey, call: CallId, by: Duration },
     /// A call that is in gives its turn up.
     Leave { key: SessionKey, call: CallId },
     /// A call wants its session to have a permit. Answered by one `Grant` or `Deny`, unless it is abandoned

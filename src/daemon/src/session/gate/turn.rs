@@ -76,6 +76,8 @@ impl Turn {
     #[must_use]
     pub fn held_back(mut self, held: Duration) -> Self {
         self.since += held;
+        let (key, call) = (self.key().clone(), self.call());
+        self.pass.driver.tell(Event::Delay { key, call, by: held });
         self
     }
 

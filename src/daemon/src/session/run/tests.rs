@@ -3,6 +3,7 @@
 mod finish;
 mod follow;
 mod start;
+mod uses;
 mod writes;
 
 use std::time::Duration;

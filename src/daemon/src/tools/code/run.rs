@@ -1,7 +1,7 @@
 //! What all tools that run a program share: the check of code, the turn, and the run itself.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use paddock_proto::RelPath;
@@ -64,6 +64,9 @@ pub(super) fn code(tools: &Tools, text: String) -> Result<Bytes, Fault> {
     Ok(Bytes::from(text))
 }
 
+/// A call that was held back for less has lost nothing.
+const WORTH_TELLING: Duration = Duration::from_millis(1);
+
 async fn run(
     tools: &Arc<Tools>,
     owner: &str,
@@ -85,7 +88,7 @@ async fn run(
     } else {
         services.sessions.try_enter(owner, &checked.session, code).await?
     };
-    // In its turn, so that the calls of its session keep their order. It has no container yet, nor a place.
+    // In its turn, so that the calls of its session keep their order, but before it takes a place.
     let asked = Instant::now();
     let credit = async {
         tokio::select! {
@@ -99,7 +102,7 @@ async fn run(
         (credit, _) => credit?,
     };
     let held_back = asked.elapsed();
-    let turn = turn.held_back(held_back);
+    let turn = if held_back < WORTH_TELLING { turn } else { turn.held_back(held_back) };
     // A call that waits behind others of its session, or is held back, takes no place.
     let wait = (services.sessions.bounds().wait + held_back).saturating_sub(begun.elapsed());
     let _place = tokio::select! {

@@ -388,11 +388,12 @@ impl Core {
         resting.filter(|at| *at > now).min()
     }
 
-    /// Permits of each owner.
+    /// Whether a session has a permit.
     pub(in crate::session::gate) fn is_live(&self, key: &SessionKey) -> bool {
         self.permits.contains_key(key)
     }
 
+    /// Permits of each owner.
     pub(in crate::session::gate) fn permits_by_owner(&self) -> BTreeMap<String, usize> {
         let mut owners = BTreeMap::new();
         for key in self.permits.keys() {

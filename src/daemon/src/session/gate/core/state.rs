@@ -1,7 +1,7 @@
 //! One session: what the core knows of it, and which call fits in. It must never look at another session.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{CallId, NOTE_USE, ReleaseReason, TurnKind};
 
@@ -53,7 +53,7 @@ pub(super) enum Occupancy {
 /// A call that is in.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Inside {
-    /// When it asked.
+    /// When it asked, or as much later as it was held back.
     pub(super) since: Instant,
     /// Whether it is the ordered call that is in.
     is_ordered: bool,
@@ -199,6 +199,16 @@ impl SessionState {
             Occupancy::Whole { call, inside } => (*call == wanted).then_some(*inside),
             Occupancy::Loading | Occupancy::Resting | Occupancy::Chore(_) => None,
         }
+    }
+
+    /// The call, if it is in, counts as one that asked so much later.
+    pub(super) fn delay(&mut self, wanted: CallId, by: Duration) {
+        let inside = match &mut self.occupancy {
+            Occupancy::Programs { calls, .. } => calls.get_mut(&wanted),
+            Occupancy::Whole { call, inside } => (*call == wanted).then_some(inside),
+            Occupancy::Loading | Occupancy::Resting | Occupancy::Chore(_) => None,
+        };
+        inside.into_iter().for_each(|inside| inside.since += by);
     }
 
     /// The place in the queue of the call that comes in next, if one may now.

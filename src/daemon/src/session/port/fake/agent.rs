@@ -268,6 +268,7 @@ impl FakeContainer {
                 Request::Commit => script.commit,
                 Request::Base => script.base,
                 Request::Settle => script.settle,
+                Request::Meter => script.meter,
                 Request::End { .. } => {
                     self.tell_to_end();
                     script.end
@@ -277,7 +278,6 @@ impl FakeContainer {
                 | Request::Agreed(_)
                 | Request::Probe(_)
                 | Request::Warm(_)
-                | Request::Meter
                 | Request::Dial { .. } => Vec::new(),
             };
             for step in steps {

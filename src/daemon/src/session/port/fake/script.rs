@@ -45,6 +45,7 @@ pub(in crate::session) struct Script {
     pub(in crate::session) base: Vec<Step>,
     pub(in crate::session) settle: Vec<Step>,
     pub(in crate::session) end: Vec<Step>,
+    pub(in crate::session) meter: Vec<Step>,
     /// Where the container has its `/data`.
     pub(in crate::session) place: DataPlace,
 }
@@ -63,6 +64,7 @@ impl Default for Script {
             base: vec![Say(nothing.clone())],
             settle: vec![Say(nothing)],
             end: vec![Say(Event::Ending)],
+            meter: Vec::new(),
             place: DataPlace::Memory,
         }
     }

@@ -368,6 +368,18 @@ fn a_free_permit_is_granted_even_if_the_time_to_wait_is_over() {
 }
 
 #[test]
+fn the_time_for_which_a_call_was_held_back_does_not_count() {
+    let mut gate = Stand::new(GateBounds { permits: 1, ..usual() });
+    let first = gate.enter(0, code("sh"));
+    assert_eq!(granted(&gate.want(0, first)), [first]);
+    let held = gate.enter(1, code("sh"));
+    gate.wait(usual().wait);
+    gate.send(Event::Delay { key: key(1), call: held, by: usual().wait });
+    assert!(denied(&gate.want(1, held)).is_empty(), "it waits as long as any other call");
+    assert_eq!(denied(&gate.wait(usual().wait)), [(held, Denial::PermitTooLate)]);
+}
+
+#[test]
 fn nobody_waits_or_is_evicted_where_the_configuration_says_so() {
     let mut gate = Stand::new(GateBounds { permits: 1, evicts: false, ..usual() });
     let first = gate.work(0, code("sh"));

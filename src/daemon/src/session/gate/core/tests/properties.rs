@@ -69,6 +69,7 @@ fn stray() -> impl Strategy<Value = fn(u8) -> Event> {
         |of| Event::KeptClosed { key: key(of) },
         |of| Event::Leave { key: key(of), call: super::super::CallId(0) },
         |of| Event::Abandon { key: key(of), call: super::super::CallId(0) },
+        |of| Event::Delay { key: key(of), call: super::super::CallId(0), by: Duration::from_secs(1) },
         |of| Event::Share { key: key(of), call: super::super::CallId(0), language: "sh".to_owned() },
     ];
     select(kinds)

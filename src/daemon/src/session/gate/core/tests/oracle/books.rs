@@ -64,6 +64,10 @@ impl Oracle {
                 }
                 self.wants.retain(|want| want.call != call);
             }
+            Event::Delay { key, call, by } => {
+                let inside = self.books.get_mut(&key).into_iter().flat_map(|book| &mut book.inside);
+                inside.filter(|inmate| inmate.call == call).for_each(|inmate| inmate.asked += by);
+            }
             Event::Share { key, call, language } => {
                 let inside = self.books.get_mut(&key).into_iter().flat_map(|book| &mut book.inside);
                 for inmate in inside.filter(|inmate| inmate.call == call && inmate.language.is_none()) {
