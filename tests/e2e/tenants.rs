@@ -238,20 +238,15 @@ async fn held_back(d: &Daemon, tenant: &str) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn programs_are_held_back_of_a_tenant_that_uses_more_than_its_part_while_the_processors_are_short() {
-    // With the session of the tenant that works, as many as have containers.
-    const CALLERS: usize = 9;
+    // More than have containers at one time: they pay for those that they take, whatever processors they get.
+    const CALLERS: usize = 12;
     const SECONDS: f64 = 0.5;
     const WATCHED: Duration = Duration::from_secs(8);
     let store = Store::new();
     let (flood, quiet) = (add(&store, &["flood"]), add(&store, &["quiet"]));
     // However many processors this machine has, the daemon knows of one, and something waits for it.
-    let setup = daemon().store(&store).set("pool.wait", "5s");
-    let d = setup.under(&["taskset", "--cpu-list", "0"]).start().await;
+    let d = daemon().store(&store).under(&["taskset", "--cpu-list", "0"]).start().await;
     let conversation = |caller: usize| format!("f{caller}");
-    for caller in 0..CALLERS {
-        let answer = python(&d, &flood, &conversation(caller), "print('here')").send().await.expect(200);
-        assert_eq!(document(&answer)["output"], "here\n", "{}", answer.text());
-    }
     let spins = |_| {
         let mut spin = tokio::process::Command::new("taskset");
         let spin = spin.args(["--cpu-list", "0", "nice", "-n", "19", "sh", "-c", "while :; do :; done"]);
@@ -303,9 +298,8 @@ async fn programs_are_held_back_of_a_tenant_that_uses_more_than_its_part_while_t
     // It had more than one processor without that: those that the daemon does not know, if there are any.
     let used = f64::from(done) * SECONDS;
     assert!(used < took + 2.0, "of one processor, and what it had saved: {used} s in {took} s");
-    for answer in refused {
-        let told = (&json!("rate_limited"), &json!("cpu_credits"));
-        assert_eq!((&answer["error"], &answer["limit"]["name"]), told, "{answer}");
+    for answer in refused.iter().filter(|answer| answer["error"] == "rate_limited") {
+        assert_eq!(answer["limit"]["name"], "cpu_credits", "{answer}");
         assert!(
             answer["output"].as_str().unwrap_or_default().contains(" s spent); try again in "),
             "{answer}"
