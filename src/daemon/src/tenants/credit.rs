@@ -320,7 +320,8 @@ impl CreditCore {
         self.accounts[&tenant].left
     }
 
-    /// The credits that a tenant can save, those that it has used up of them, and when what waits has begun.
+    /// The credits that a tenant can save, those that it has spent, and how long it takes until everything
+    /// that waits has begun.
     pub(super) fn debt(&self, tenant: TenantId, now: Instant) -> (f64, f64, Duration) {
         let Some(account) = self.accounts.get(&tenant) else { return (SAVED, 0.0, Duration::ZERO) };
         let (saved, ahead) = (SAVED * self.part(account, now).max(1.0), number(account.waiting.len()));
