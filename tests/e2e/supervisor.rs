@@ -226,7 +226,7 @@ async fn what_runs_use_of_the_processors_is_told_while_they_go_on_and_once() {
     assert!(told >= 500_000, "while it went on: {told} {end:?}");
     let all = told + end.metered_us;
     assert!((end.cpu_us..3_000_000).contains(&all), "of all processes: {told} {end:?}");
-    // Of two that go on beside one that sleeps, any of the three and of two meters tells it.
+    // Two runs compute beside one that sleeps, and each meter tells a part of what all of them use.
     let (other, three) =
         (meter(), [container.run(&spec("sleep 5")), container.run(&busy()), container.run(&busy())]);
     let (mut all, mut ends) = (0, Vec::new());

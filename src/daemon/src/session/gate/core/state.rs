@@ -201,7 +201,7 @@ impl SessionState {
         }
     }
 
-    /// The call, if it is in, counts as one that asked so much later.
+    /// From now on this call, if it is in, has asked so much later.
     pub(super) fn delay(&mut self, wanted: CallId, by: Duration) {
         let inside = match &mut self.occupancy {
             Occupancy::Programs { calls, .. } => calls.get_mut(&wanted),
