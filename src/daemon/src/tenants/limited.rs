@@ -16,7 +16,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// A limit of a tenant that is reached.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limited {
-    /// Its name: a key of `limits`; or `requests_in_flight` or [`CPU_CREDITS`], which nobody sets.
+    /// Its name: a key of `limits`; or `requests_in_flight` or `cpu_credits`, which nobody sets.
     pub limit: &'static str,
     /// What it allows.
     pub allowed: f64,
