@@ -15,6 +15,7 @@ use crate::{intercept, network, policy, sys};
 mod cgroup;
 mod charge;
 mod fill;
+mod inside;
 mod kernel;
 mod machine;
 mod outside;
@@ -50,6 +51,7 @@ pub(crate) fn look(quotas: Option<Quotas>) -> ProbeReport {
         seccomp: field("Seccomp").parse().unwrap_or(0),
         interfaces: interfaces(),
         outside: outside::look(),
+        inside: inside::look(),
         root_write_errno: std::fs::File::create("/.paddock-probe")
             .err()
             .map_or(0, |e| e.raw_os_error().unwrap_or(-1)),

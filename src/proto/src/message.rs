@@ -14,7 +14,7 @@ pub use self::egress::{Ask, ConnectFailure, Host, Reply};
 pub use self::run::{DiskLimit, Input, Limit, Outcome, RunEnd, RunLimits, RunSpec};
 use crate::limits::PAGE;
 use crate::path::RelPath;
-pub use crate::probe::{Allowed, Charged, Filled, Machine, Outside, ProbeReport, Quotas, Taken};
+pub use crate::probe::{Allowed, Charged, Filled, Inside, Machine, Outside, ProbeReport, Quotas, Taken};
 use crate::target::LinkTarget;
 use crate::{ProtocolError, StreamId};
 
@@ -22,7 +22,7 @@ use crate::{ProtocolError, StreamId};
 /// one. After an upgrade a daemon also finds agents of earlier builds: it follows what runs there if their
 /// version is its own, and otherwise has the engine read their files. So every change of a message, or of
 /// what one means, makes a new version; a test notices changed messages.
-pub const VERSION: u32 = 15;
+pub const VERSION: u32 = 16;
 
 /// The first frame of every carrier, daemon → agent, on stream 0.
 #[derive(Clone, Serialize, Deserialize)]

@@ -66,6 +66,17 @@ pub struct Outside {
     pub routes: Vec<String>,
 }
 
+/// What a process in the container found of the network inside.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inside {
+    /// The errno of a TCP connection to a listener of its own on 127.0.0.1; 0 means that it was made.
+    pub loopback_errno: i32,
+    /// The addresses that `/etc/hosts` gives to `localhost`.
+    pub localhost: Vec<String>,
+    /// The name servers of `/etc/resolv.conf`.
+    pub name_servers: Vec<String>,
+}
+
 /// The machine, as far as the snapshot of a warm part depends on it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
@@ -96,6 +107,8 @@ pub struct ProbeReport {
     pub interfaces: Vec<String>,
     /// Ways out that were tried.
     pub outside: Outside,
+    /// The network inside.
+    pub inside: Inside,
     /// The errno of creating a file in `/`: `EROFS` is right, 0 means that the file was created.
     pub root_write_errno: i32,
     /// Whether `/` is mounted read-only.

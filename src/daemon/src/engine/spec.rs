@@ -41,6 +41,10 @@ pub struct ContainerSpec {
     /// Its host name; `None` for the first 12 digits of its id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
+    /// Whether the engine has nothing to do with its network. The runtime then makes a network namespace with
+    /// a loopback, and nobody writes `/etc/hosts` and `/etc/resolv.conf`. `false` is left out.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub network_disabled: bool,
     /// Mounts, limits and isolation.
     pub host_config: HostConfig,
 }
@@ -273,6 +277,7 @@ mod tests {
             healthcheck: Some(Healthcheck::DISABLED),
             stop_signal: Some("SIGKILL".into()),
             hostname: Some("h".into()),
+            network_disabled: true,
             host_config: HostConfig {
                 mounts: vec![Mount {
                     kind: MountType::Volume,
@@ -319,6 +324,7 @@ mod tests {
         let expected = json!({
             "Image": "a", "Entrypoint": ["e"], "Cmd": [], "User": "1:2", "Env": ["A=b"], "WorkingDir": "/w",
             "Labels": {"l": "v"}, "Healthcheck": {"Test": ["NONE"]}, "StopSignal": "SIGKILL", "Hostname": "h",
+            "NetworkDisabled": true,
             "HostConfig": {
                 "Mounts": [{"Type": "volume", "Source": "v", "Target": "/data", "ReadOnly": true,
                             "VolumeOptions": {"NoCopy": true, "Labels": {"l": "v"},

@@ -42,6 +42,9 @@ pub struct Volume {
     pub name: VolumeName,
     /// Its driver.
     pub driver: String,
+    /// Where it is on the engine's host; empty when the driver does not say.
+    #[serde(default, deserialize_with = "null_is_empty")]
+    pub mountpoint: String,
     /// When it was made, RFC 3339; empty when the driver does not know.
     #[serde(default, deserialize_with = "null_is_empty")]
     pub created_at: String,

@@ -4,8 +4,8 @@
 //! All daemons of one build on an engine share the volume, so it stays when one of them ends. A label names
 //! the owner whose daemon made it: a later build of that owner removes it, unless a container uses it. A
 //! daemon that shared it, and has no container at that moment, loses it. It therefore fills the volume again
-//! when a container does not start because the program is missing; the engine makes a volume that a new
-//! container needs and that does not exist.
+//! when a container cannot be made or does not start because a file of it is missing; the engine makes a
+//! volume that a new container needs and that does not exist.
 //!
 //! The volume must never be trusted by its name alone: every start of the daemon reads it back and compares
 //! it, because an earlier daemon may have died while it wrote. The volume that a daemon of another owner made
@@ -31,7 +31,7 @@ use crate::engine::{
 mod files;
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 /// The beginning of the names of these volumes; [`DIGITS`] of the content's hash follow.
 const PREFIX: &str = "paddock-agent-";
@@ -77,7 +77,7 @@ pub(super) async fn ensure(
     files: &AgentFiles,
 ) -> Result<(), AgentError> {
     let labels = labels(owner[1].strip_prefix(OWNER).and_then(|value| value.strip_prefix('=')));
-    put(engine, image, owner, (files.volume_name()?, files), labels).await
+    put(engine, image, owner, (files.volume_name()?, files), labels).await.map(drop)
 }
 
 /// The labels of the volume, if a daemon of this owner makes it.
@@ -145,16 +145,29 @@ pub(super) async fn restore(
         Err(error) if error.is_not_found() => {}
         Err(error) => return Err(error.into()),
     }
-    let mount = spec.host_config.mounts.iter().find(|mount| mount.target == AGENT_DIR);
-    let (Some(mount), Some(owner)) = (mount, spec.labels.get(OWNER)) else { return Ok(false) };
-    warn!(volume = mount.source, "the agent is missing in its volume, which is filled again");
-    let owned = [APP.to_owned(), format!("{OWNER}={owner}")];
-    let labels = mount.volume_options.as_ref().map(|options| options.labels.clone()).unwrap_or_default();
-    put(engine, &spec.image.parse()?, &owned, (mount.source.parse()?, files), labels).await?;
-    Ok(true)
+    warn!("the agent is missing in its volume, which is filled again");
+    refill(engine, spec, files).await.map(|_| true)
 }
 
-/// The same in a volume of this name, for a caller that must not leave the shared volume behind.
+/// Fills the agent's volume of a container that the engine refused to make, if a file is missing in it.
+/// Whether one was, so that the container can be made now.
+///
+/// # Errors
+/// See [`AgentError`].
+pub(super) async fn refill(
+    engine: &Engine,
+    spec: &ContainerSpec,
+    files: &AgentFiles,
+) -> Result<bool, AgentError> {
+    let mount = spec.host_config.mounts.iter().find(|mount| mount.target == AGENT_DIR);
+    let (Some(mount), Some(owner)) = (mount, spec.labels.get(OWNER)) else { return Ok(false) };
+    let owned = [APP.to_owned(), format!("{OWNER}={owner}")];
+    let labels = mount.volume_options.as_ref().map(|options| options.labels.clone()).unwrap_or_default();
+    put(engine, &spec.image.parse()?, &owned, (mount.source.parse()?, files), labels).await
+}
+
+/// The same as [`ensure`] in a volume of this name, for a caller that must not leave the shared volume
+/// behind. Whether anything was missing.
 ///
 /// # Errors
 /// See [`AgentError`].
@@ -164,20 +177,20 @@ pub(super) async fn put(
     owner: &[String; 2],
     (name, files): (VolumeName, &AgentFiles),
     labels: BTreeMap<String, String>,
-) -> Result<(), AgentError> {
+) -> Result<bool, AgentError> {
     engine.volume_create(&VolumeSpec { labels: labels.clone(), ..VolumeSpec::local(name.clone()) }).await?;
-    let spec = helper(image, mount(&name, labels, false), owner);
+    let spec = helper(image, vec![mount(&name, labels, false)], owner);
     let reader = engine.container_create(None, &spec).await?.id;
     let good = holds(engine, &reader, files).await;
     // Also after a failure. The next start finds a container that is left behind by its label.
     engine.container_remove(&reader).await?;
     if good? {
-        return Ok(());
+        return Ok(false);
     }
     let writer = lock(engine, &name, &spec).await?;
     let done = fill(engine, &writer, files, &name).await;
     engine.container_remove(&writer).await?;
-    done
+    done.map(|()| true)
 }
 
 /// The container that may write: only one container at a time can have its name.
@@ -208,18 +221,15 @@ pub(super) fn mount(volume: &VolumeName, labels: BTreeMap<String, String>, read_
     }
 }
 
-fn helper(image: &ImageRef, mount: Mount, owner: &[String; 2]) -> ContainerSpec {
+/// A container that is never started.
+pub(super) fn helper(image: &ImageRef, mounts: Vec<Mount>, owner: &[String; 2]) -> ContainerSpec {
     debug_assert!(owner.iter().any(|label| label == APP));
     let labels = owner.iter().filter_map(|label| label.split_once('='));
     ContainerSpec {
         image: image.to_string(),
         entrypoint: Some(vec!["/never-started".to_owned()]),
         labels: labels.map(|(k, v)| (k.to_owned(), v.to_owned())).collect(),
-        host_config: HostConfig {
-            mounts: vec![mount],
-            network_mode: Some("none".to_owned()),
-            ..HostConfig::default()
-        },
+        host_config: HostConfig { mounts, network_mode: Some("none".to_owned()), ..HostConfig::default() },
         ..ContainerSpec::default()
     }
 }

@@ -11,6 +11,7 @@ use tracing::warn;
 use super::agent;
 use super::core::{StartFailure, Uid};
 use super::disk::{self, DataPlace};
+use super::loopback;
 use super::mount::MountError;
 use super::restored::is_miscounted;
 use super::runner::Runner;
@@ -98,7 +99,22 @@ pub(super) async fn start(
         .volume_create(&plan.volume)
         .await
         .map_err(at("creating the volume for /data", StartFailure::Create))?;
-    let created = engine.container_create(Some(plan.name.as_str()), &plan.container).await;
+    let mut created = engine.container_create(Some(plan.name.as_str()), &plan.container).await;
+    // The agent's volume may be gone, and with it a file that is mounted by itself.
+    if let Err(error) = &created
+        && loopback::is_refusal(error)
+    {
+        match agent::refill(engine, &plan.container, &plan.files).await {
+            Ok(false) => {}
+            Ok(true) => {
+                warn!(name = %plan.name, "files were missing in the agent's volume, which is filled again");
+                created = engine.container_create(Some(plan.name.as_str()), &plan.container).await;
+            }
+            Err(why) => {
+                warn!(name = %plan.name, error = %why, "the agent's volume could not be filled again");
+            }
+        }
+    }
     let id = created.map_err(at("creating the container", StartFailure::Create))?.id;
     if runner.bounds.place != DataPlace::Memory {
         let owned =

@@ -9,6 +9,7 @@
 //!                 container ── engine, link             agent      fills the volume with the agent
 //!                                                       layers     keeps packages, mounted in all containers
 //!                                                       disk       says where /data lies, and what bounds it
+//!                                                       loopback   says who makes the network, and its files
 //!                                                       mount      looks at folders of the host for programs
 //!                                                       reach      knows whether the engine answers
 //!                                                       warm       has the warm part restored or loaded
@@ -33,6 +34,7 @@ mod driver;
 mod layers;
 mod lease;
 mod leftovers;
+mod loopback;
 pub(crate) mod mount;
 mod package_labels;
 mod proof;

@@ -13,6 +13,7 @@ use paddock_proto::{Event, Request};
 use super::container;
 use super::core::Uid;
 use super::disk::{DataPlace, DiskBound};
+use super::loopback;
 use super::runner::Runner;
 use super::secret::AgentTerms;
 use super::spec::{Blueprint, Bounds};
@@ -125,7 +126,8 @@ pub enum Aspect {
     Seccomp,
     /// No crash runs a program of the host.
     Cores,
-    /// There is no network: no interface, no route, and whatever is tried is refused at once.
+    /// There is no network but a loopback: no other interface, no route, and whatever is tried is refused at
+    /// once. The loopback works, and names are asked of PID 1 alone.
     Network,
     /// The image cannot be written.
     Root,
@@ -200,7 +202,7 @@ pub(super) fn violations(facts: &ProbeReport, bounds: &Bounds, uid: Uid) -> Vec<
         facts.interfaces.is_empty(),
         format!("there are network interfaces {:?}", facts.interfaces),
     );
-    for text in ways_out(&facts.outside) {
+    for text in ways_out(&facts.outside).into_iter().chain(loopback::faults(&facts.inside)) {
         demand(Aspect::Network, false, text);
     }
     // The kernel checks the user's permission only on a file system that is not mounted read-only.
@@ -271,9 +273,12 @@ fn ways_out(outside: &Outside) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use paddock_proto::message::Inside;
+
     use super::*;
 
     fn good() -> ProbeReport {
+        let resolver = || vec![loopback::RESOLVER.to_owned()];
         ProbeReport {
             uids: [20_000; 3],
             gids: [20_000; 3],
@@ -283,6 +288,7 @@ mod tests {
             seccomp: 2,
             interfaces: vec![],
             outside: Outside { tries: vec![("TCP to 1.1.1.1:443".into(), 101)], routes: vec![] },
+            inside: Inside { loopback_errno: 0, localhost: resolver(), name_servers: resolver() },
             root_write_errno: EROFS,
             root_read_only: true,
             data_bytes: 1 << 28,
@@ -300,7 +306,7 @@ mod tests {
     fn each_weakness_is_found_and_named() {
         assert_eq!(judge(&good(), &Bounds::example(), Uid(20_000)), Vec::<String>::new());
         type Spoil = fn(&mut ProbeReport);
-        let spoil: [(&str, Spoil); 23] = [
+        let spoil: [(&str, Spoil); 25] = [
             ("UID", |f| f.uids[1] = 0),
             ("GID", |f| f.gids = [0; 3]),
             ("groups", |f| f.groups.push(0)),
@@ -313,6 +319,8 @@ mod tests {
             ("1.1.1.1:443 is on its way", |f| f.outside.tries[0].1 = 0),
             ("missing route (errno 111)", |f| f.outside.tries[0].1 = 111),
             ("routes [\"wg0", |f| f.outside.routes.push("wg0 00000000".into())),
+            ("port of its own on 127.0.0.1", |f| f.inside.loopback_errno = 101),
+            ("names the servers", |f| f.inside.name_servers.push("10.0.0.2".into())),
             ("tried no way out", |f| f.outside.tries.clear()),
             ("created in /", |f| f.root_write_errno = 0),
             ("read-only", |f| (f.root_write_errno, f.root_read_only) = (EACCES, false)),

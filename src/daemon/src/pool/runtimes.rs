@@ -10,13 +10,14 @@ use std::sync::{Arc, PoisonError, RwLock};
 use paddock_proto::limits::AGENT_PROGRAM;
 use paddock_proto::message::ProbeReport;
 
+use super::loopback::Loopback;
 use super::proof::EPERM;
 use super::seccomp::Clone3;
 use crate::engine::EngineInfo;
 
-/// Runtimes that mount a given volume at `/dev/pts`. Other runtimes have a kernel, and so terminals, of their
-/// own. This must be known before a container can be looked into.
-const MOUNTING: [&str; 3] = ["runc", "crun", "io.containerd.runc.v2"];
+/// Runtimes whose containers have the kernel of the engine's host, by their names. Others have a kernel, and
+/// so terminals and a network, of their own. This must be known before a container can be looked into.
+const OF_HOST: [&str; 3] = ["runc", "crun", "io.containerd.runc.v2"];
 
 /// A runtime that is asked for and that the engine does not have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -94,6 +95,8 @@ struct Known {
     facts: BTreeMap<String, RuntimeFacts>,
     /// Those that start only a program that everybody may read.
     reading: BTreeSet<String>,
+    /// Who makes the loopback.
+    loopbacks: BTreeMap<String, Loopback>,
 }
 
 impl Runtimes {
@@ -107,10 +110,22 @@ impl Runtimes {
         if asked.is_empty() { &self.default } else { asked }
     }
 
-    /// Whether its containers get a `/dev/pts` with a bound of its own.
-    pub(super) fn mounts_terminals(&self, asked: &str) -> bool {
+    /// Whether its containers have the kernel of the engine's host, by its name.
+    pub(super) fn is_of_host(&self, asked: &str) -> bool {
         let name = self.name(asked);
-        name.is_empty() || MOUNTING.contains(&name)
+        name.is_empty() || OF_HOST.contains(&name)
+    }
+
+    /// Who makes the loopback of its containers; `None` before that is settled.
+    pub(super) fn loopback(&self, asked: &str) -> Option<Loopback> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        known.loopbacks.get(self.name(asked)).cloned()
+    }
+
+    /// Settles who makes the loopback of its containers.
+    pub(super) fn has_loopback(&self, asked: &str, of: Loopback) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        known.loopbacks.insert(self.name(asked).to_owned(), of);
     }
 
     /// What its proof found; `None` before that.
@@ -239,8 +254,8 @@ mod tests {
             (runtimes.facts(""), runtimes.facts("runsc"), runtimes.facts("runc")),
             (Some(facts), Some(facts), None)
         );
-        assert!(!runtimes.mounts_terminals("") && runtimes.mounts_terminals("runc"));
-        assert!(Runtimes::default().mounts_terminals(""), "an engine that does not say its default");
+        assert!(!runtimes.is_of_host("") && runtimes.is_of_host("runc"));
+        assert!(Runtimes::default().is_of_host(""), "an engine that does not say its default");
         assert!(!runtimes.some_must_read() && !runtimes.must_read(""));
         runtimes.reads("");
         assert!(runtimes.must_read("runsc") && !runtimes.must_read("runc") && runtimes.some_must_read());

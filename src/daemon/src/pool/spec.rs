@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 use super::agent::AgentFiles;
 use super::core::Uid;
 use super::disk::{self, DataPlace};
+use super::loopback::{self, Loopback};
 use super::mount::HostMount;
 use super::runner::Runner;
 use super::runtimes::Runtimes;
@@ -67,12 +68,6 @@ const TERMINALS: u64 = 64;
 /// queues of 16 KiB, 32,000 semaphores in 128 sets (what Linux allowed up to 3.16).
 const SYSCTLS: [(&str, &str); 3] =
     [("kernel.shm_rmid_forced", "1"), ("kernel.msgmni", "32"), ("kernel.sem", "250 32000 32 128")];
-
-/// Where the agent answers names, see its `network`; the engine lets every user bind port 53 there.
-const RESOLVER: &str = "127.0.0.1";
-/// A name is looked up as it is, also one without a dot (a service's); and a resolver that is this near
-/// answers sooner than any waiting helps.
-const RESOLVER_OPTIONS: [&str; 3] = ["ndots:0", "timeout:5", "attempts:2"];
 
 /// Files of `/proc` and `/sys` that reveal facts about the host or have been ways out of a container:
 /// Docker's own list and more. The runtime skips a path that does not exist.
@@ -366,6 +361,7 @@ impl Blueprint {
             healthcheck: Some(Healthcheck::DISABLED),
             stop_signal: Some("SIGKILL".to_owned()),
             hostname: Some("sandbox".to_owned()),
+            network_disabled: self.loopback(runner).is_of_runtime(),
             host_config: self.host_config(runner, name),
         }
     }
@@ -390,6 +386,11 @@ impl Blueprint {
             volume_options: Some(VolumeOptions { no_copy: true, labels, driver_config }),
             bind_options: None,
         }
+    }
+
+    /// Who makes the loopback of its containers.
+    fn loopback(&self, runner: &Runner) -> Loopback {
+        self.runtimes.loopback(&runner.bounds.runtime).unwrap_or_default()
     }
 
     fn host_config(&self, runner: &Runner, name: &VolumeName) -> HostConfig {
@@ -423,9 +424,10 @@ impl Blueprint {
             SnapshotMount::Saving => mounts.push(mount(SNAPSHOT_DIR)),
             SnapshotMount::Restored(volume) => mounts.push(snapshots::mount(volume, &self.owner, true)),
         }
-        if self.runtimes.mounts_terminals(&bounds.runtime) {
+        if self.runtimes.is_of_host(&bounds.runtime) {
             mounts.push(self.terminals(name));
         }
+        mounts.extend(self.loopback(runner).mounts());
         let ulimit = |name: &str, n: u64| Ulimit { name: name.to_owned(), soft: signed(n), hard: signed(n) };
         let tmp_inodes = (bounds.tmp / TMP_PER_INODE).max(TMP_INODES);
         let tmp = format!("rw,exec,nosuid,nodev,size={},nr_inodes={tmp_inodes},mode=1777", bounds.tmp);
@@ -473,10 +475,9 @@ impl Blueprint {
             log_config: Some(LogConfig::none()),
             masked_paths: list(&MASKED),
             readonly_paths: list(&READ_ONLY),
-            // The agent's resolver. What is not set here, the engine copies from the host's configuration.
-            dns: vec![RESOLVER.to_owned()],
-            dns_options: RESOLVER_OPTIONS.map(str::to_owned).to_vec(),
-            dns_search: vec![".".to_owned()],
+            dns: vec![loopback::RESOLVER.to_owned()],
+            dns_options: loopback::RESOLVER_OPTIONS.map(str::to_owned).to_vec(),
+            dns_search: vec![loopback::NO_DOMAIN.to_owned()],
             oom_score_adj: Some(800),
             runtime: (!bounds.runtime.is_empty()).then(|| bounds.runtime.clone()),
             init: Some(false),

@@ -99,6 +99,26 @@ fn nothing_of_the_hosts_resolver_is_copied() {
 }
 
 #[test]
+fn the_runtime_makes_the_network_where_that_is_settled_and_a_container_with_it_differs_from_one_without() {
+    let blueprint = blueprint(false);
+    let made = |runtime: &str| {
+        let runner = runner(Bounds { runtime: runtime.to_owned(), ..Bounds::example() });
+        let container = blueprint.plan(&runner, Uid(20_000)).unwrap().container;
+        let names = container.host_config.mounts.iter().filter(|mount| mount.target.starts_with("/etc/"));
+        (container.network_disabled, names.count(), blueprint.hash(&runner))
+    };
+    let before = made("");
+    assert!(!before.0 && before.1 == 0, "nothing is settled");
+    blueprint.runtimes.has_loopback("", Loopback::Runtime { folder: "/volumes/a/_data".into() });
+    let after = made("");
+    assert!(after.0 && after.1 == 2 && after.2 != before.2, "an earlier daemon's container is another one");
+    assert_eq!(made("runsc").1, 0);
+    assert!(loopback::leave_to_engine(&blueprint.runtimes, "runc"), "the engine's default");
+    assert_eq!(made(""), before);
+    assert!(!loopback::leave_to_engine(&blueprint.runtimes, ""));
+}
+
+#[test]
 fn terminals_are_a_containers_own_where_the_kernel_is_the_hosts() {
     let mount =
         |runtime| made_for(runtime, false).mounts.into_iter().find(|mount| mount.target == "/dev/pts");

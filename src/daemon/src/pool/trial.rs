@@ -13,13 +13,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::container::{self, ArmedContainer, ContainerStartError};
 use super::leftovers::Leftovers;
-use super::proof::{self, Violation};
+use super::proof::{self, Aspect, Violation};
 use super::runner::{self, Runner};
 use super::runtimes::{self, Runtimes};
 use super::spec::{APP, Blueprint, OWNER};
 use super::warm::WarmStage;
-use super::{AgentError, Bounds, DataPlace, PoolConfig, RunnerTerms, agent, disk, snapshots, warm};
-use crate::engine::{Engine, EngineError, NameError, VolumeName};
+use super::{AgentError, Bounds, DataPlace, PoolConfig, RunnerTerms, agent, disk, loopback, snapshots, warm};
+use crate::engine::{Engine, EngineError, EngineInfo, NameError, VolumeName};
 use crate::id::random_hex;
 use crate::link::{LinkError, may_trace};
 
@@ -137,14 +137,38 @@ pub async fn run(
 ) -> (Result<TrialReport, TrialError>, Option<EngineError>) {
     remove_old(engine).await;
     let owned = [APP.to_owned(), format!("{OWNER}={}", config.owner)];
-    let tried = attempt(engine, config, runner, &owned, stop).await;
+    let tried = try_both(engine, config, runner, &owned, stop).await;
     (tried, clear(engine, &owned).await.err())
+}
+
+/// Lets the engine make the network if the runtime's is not good, as a daemon does.
+async fn try_both(
+    engine: &Engine,
+    config: &PoolConfig,
+    runner: Runner,
+    owned: &[String; 2],
+    stop: &CancellationToken,
+) -> Result<TrialReport, TrialError> {
+    let info = engine.info().await?;
+    let runtimes = Runtimes::new(&info.default_runtime);
+    let runner = Arc::new(runner);
+    let tried = attempt(engine, (&info, &runtimes), config, &runner, owned, stop).await;
+    let is_good = match &tried {
+        Ok(report) => report.violations.iter().all(|violation| violation.aspect != Aspect::Network),
+        Err(error) => !matches!(error, TrialError::Start(_)),
+    };
+    if is_good || !loopback::leave_to_engine(&runtimes, &runner.bounds.runtime) {
+        return tried;
+    }
+    clear(engine, owned).await?;
+    attempt(engine, (&info, &runtimes), config, &runner, owned, stop).await
 }
 
 async fn attempt(
     engine: &Engine,
+    (info, runtimes): (&EngineInfo, &Runtimes),
     config: &PoolConfig,
-    runner: Runner,
+    runner: &Arc<Runner>,
     owned: &[String; 2],
     stop: &CancellationToken,
 ) -> Result<TrialReport, TrialError> {
@@ -156,7 +180,6 @@ async fn attempt(
     let labels = owned.iter().filter_map(|label| label.split_once('='));
     let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     go_on()?;
-    let info = engine.info().await?;
     let blueprint = Blueprint {
         owner: config.owner.clone(),
         agent,
@@ -165,9 +188,8 @@ async fn attempt(
         layers: None, // the trial would leave their volume behind
         maps_users: info.maps_users(),
         first_user: info.first_user(),
-        runtimes: Runtimes::new(&info.default_runtime),
+        runtimes: runtimes.clone(),
     };
-    let runner = Arc::new(runner);
     let runtime = runner.bounds.runtime.as_str();
     let labels: BTreeMap<String, String> = labels;
     let mut terms = config.terms.clone();
@@ -176,7 +198,8 @@ async fn attempt(
         let (volume, files) = blueprint.agent_for(runtime);
         agent::put(engine, &runner.image_id, owned, (volume.clone(), &files), labels.clone()).await?;
         go_on()?;
-        let plan = blueprint.plan(&runner, uid).ok_or(TrialError::NoName)?;
+        loopback::settle(engine, &runner.image_id, &blueprint, runtime).await?;
+        let plan = blueprint.plan(runner, uid).ok_or(TrialError::NoName)?;
         let host = plan.container.host_config.clone();
         let begun = Instant::now();
         let container = container::start(engine, plan, uid, runner.clone(), &terms).await?;

@@ -25,7 +25,7 @@ use super::runtimes::{self, RuntimeFacts, Runtimes};
 use super::snapshots::{self, SnapshotChecks, SnapshotSettings, WholeSnapshots};
 use super::spec::{Blueprint, Bounds};
 use super::workspaces::Workspace;
-use super::{AgentTerms, PoolConfig, PoolError, Rescue, RunnerTerms, agent, disk, proof};
+use super::{AgentTerms, PoolConfig, PoolError, Rescue, RunnerTerms, agent, disk, loopback, proof};
 use crate::degradation::Degradation;
 use crate::engine::{
     ContainerAction, Engine, EngineInfo, EventFilter, EventKind, EventStreamItem, Occurrence, VolumeName,
@@ -247,12 +247,17 @@ impl EngineWatch {
         let prove = async || -> Result<ProbeReport, PoolError> {
             let (_, files) = blueprint.agent_for(runtime);
             agent::ensure(&self.engine, &runner.image_id, &blueprint.owned(), &files).await?;
+            loopback::settle(&self.engine, &runner.image_id, blueprint, runtime).await?;
             Ok(proof::prove(&self.engine, blueprint, &runner, uid, &self.terms).await?)
         };
         let facts = match prove().await {
             Err(PoolError::Proof(ProofError::Start { error, .. })) if runtimes::could_not_read(&error) => {
                 info!(runtime = name, "it starts only programs that everybody may read");
                 self.runtimes.reads(runtime);
+                prove().await?
+            }
+            Err(PoolError::Proof(error)) if loopback::leave_to_engine(&self.runtimes, runtime) => {
+                warn!(runtime = name, %error, "with a loopback of the runtime's: now the engine makes it");
                 prove().await?
             }
             proved => proved?,

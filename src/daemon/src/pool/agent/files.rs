@@ -1,5 +1,5 @@
-//! What the agent's volume holds: the program, and the certificates that programs trust, if the operator has
-//! given any.
+//! What the agent's volume holds: the program, the files of names ([`loopback`]), and the certificates that
+//! programs trust, if the operator has given any.
 //!
 //! It must never hold anything that a program may not see: only the agent's program itself is unreadable.
 
@@ -13,6 +13,7 @@ use tokio_tar::{Builder, EntryType, Header};
 use super::{AgentError, DIGITS, PREFIX};
 use crate::engine::VolumeName;
 use crate::id::hex;
+use crate::pool::loopback;
 
 /// The agent's program, built by the build script.
 static PROGRAM: &[u8] = include_bytes!(env!("PADDOCK_AGENT"));
@@ -24,8 +25,8 @@ const PROGRAM_MODE: u32 = 0o111;
 /// bridge make themselves undumpable first of all.
 const READABLE_MODE: u32 = 0o555;
 
-/// Everybody may read the certificates.
-const CA_MODE: u32 = 0o444;
+/// Everybody may read the other files.
+const OTHERS_MODE: u32 = 0o444;
 
 /// The files of the volume. Two values that are equal make one volume.
 #[derive(Clone, Default)]
@@ -66,8 +67,10 @@ impl AgentFiles {
         let mode = if self.is_readable { READABLE_MODE } else { PROGRAM_MODE };
         let program = AgentFile { name: "agent", mode, content: PROGRAM };
         let name = CA_FILE.rsplit_once('/').map_or(CA_FILE, |(_, name)| name);
-        let certificates = self.certificates.iter().map(|content| AgentFile { name, mode: CA_MODE, content });
-        std::iter::once(program).chain(certificates).collect()
+        let others = loopback::FILES.iter().map(|file| (file.name, file.content.as_bytes()));
+        let others = others.chain(self.certificates.iter().map(|content| (name, content.as_ref())));
+        let others = others.map(|(name, content)| AgentFile { name, mode: OTHERS_MODE, content });
+        std::iter::once(program).chain(others).collect()
     }
 
     /// The volume's name, made of its content.
@@ -76,7 +79,6 @@ impl AgentFiles {
     /// None that can happen: see [`AgentError::Name`].
     pub(in crate::pool) fn volume_name(&self) -> Result<VolumeName, AgentError> {
         let hashes = self.all().into_iter().map(|file| Sha256::digest(file.content));
-        // Of the program alone it is the hash of the program.
         let hash = hashes.reduce(|one, other| Sha256::digest([one, other].concat())).unwrap_or_default();
         let hash = if self.is_readable { Sha256::digest(hash) } else { hash };
         Ok(format!("{PREFIX}{}", hex(&hash[..DIGITS / 2])).parse()?)
@@ -113,9 +115,7 @@ mod tests {
             let files = AgentFiles::new(certificates.map(|text| text.as_bytes().to_vec()));
             files.volume_name().expect("a name").to_string()
         };
-        let plain = hex(&Sha256::digest(PROGRAM)[..DIGITS / 2]);
-        assert_eq!(name(None), format!("{PREFIX}{plain}"));
-        assert_eq!(name(Some("a")), name(Some("a")));
+        assert_eq!((name(None), name(Some("a"))), (name(None), name(Some("a"))));
         let readable = |certificates: Option<&str>| {
             let files = AgentFiles::new(certificates.map(|text| text.as_bytes().to_vec())).readable();
             assert_eq!(files.all()[0].mode, READABLE_MODE);

@@ -1,6 +1,8 @@
-//! The agent's volumes on an engine that the test plays.
+//! The agent's volumes on an engine that the test plays; tests of other modules of the pool play it too.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
@@ -27,8 +29,8 @@ const OWN: &str = "0123456789abcdef0123456789abcdef";
 const VOLUME: &str = r#"{"Name":"paddock-any","Driver":"local"}"#;
 
 /// An engine that answers by a script, and notes what it is asked.
-struct Fake {
-    engine: Engine,
+pub(in crate::pool) struct Fake {
+    pub(in crate::pool) engine: Engine,
     asked: Arc<Mutex<Vec<String>>>,
     _folder: TempDir,
 }
@@ -36,7 +38,9 @@ struct Fake {
 impl Fake {
     /// `script` is given the method and the path of a request without the version, and how often it came
     /// before.
-    async fn new(script: impl Fn(&str, usize) -> Response<Full<Bytes>> + Send + Sync + 'static) -> Self {
+    pub(in crate::pool) async fn new(
+        script: impl Fn(&str, usize) -> Response<Full<Bytes>> + Send + Sync + 'static,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("engine.sock");
         let listener = UnixListener::bind(&path).unwrap();
@@ -58,7 +62,7 @@ impl Fake {
         Self { engine, asked, _folder: folder }
     }
 
-    fn asked(&self) -> Vec<String> {
+    pub(in crate::pool) fn asked(&self) -> Vec<String> {
         self.asked.lock().unwrap().clone()
     }
 
@@ -84,23 +88,29 @@ fn answer(
     script(&what, before)
 }
 
-fn json(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+pub(in crate::pool) fn json(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
     let answer = Response::builder().status(status).header("content-type", "application/json");
     answer.body(Full::new(body.into())).unwrap()
 }
 
-fn refused(status: StatusCode) -> Response<Full<Bytes>> {
+pub(in crate::pool) fn refused(status: StatusCode) -> Response<Full<Bytes>> {
     json(status, r#"{"message":"it is refused"}"#)
 }
 
-fn done() -> Response<Full<Bytes>> {
+pub(in crate::pool) fn done() -> Response<Full<Bytes>> {
     Response::builder().status(StatusCode::NO_CONTENT).body(Full::default()).unwrap()
 }
 
-/// The volume as it should be, and as the engine packs it.
-async fn packed() -> Response<Full<Bytes>> {
-    let files = AgentFiles::default();
-    let file = files.all().remove(0);
+/// The files of the volume as they should be, each as the engine packs it.
+async fn packed() -> VecDeque<Response<Full<Bytes>>> {
+    let (files, mut packed) = (AgentFiles::default(), VecDeque::new());
+    for file in files.all() {
+        packed.push_back(pack(&file).await);
+    }
+    packed
+}
+
+async fn pack(file: &AgentFile<'_>) -> Response<Full<Bytes>> {
     let mut builder = Builder::new(Vec::new());
     let mut header = Header::new_gnu();
     header.set_entry_type(EntryType::Regular);
@@ -168,9 +178,9 @@ async fn a_volume_in_use_stays_and_keeps_no_other_from_being_removed() {
     assert_eq!(fake.asked()[1..], removals);
 }
 
-/// Starts a container whose first start the engine refuses, on an engine that has the program in its volume
-/// or not, until it is refused for good or was started twice.
-async fn start(fake: &Fake) {
+/// Makes a container on an engine that refuses the first attempt of one step, until this step is refused for
+/// good or was asked for `times` times.
+async fn start(fake: &Fake, (step, times): (&str, usize)) {
     let runner = Runner {
         language: "sh".into(),
         image: "x".into(),
@@ -199,7 +209,7 @@ async fn start(fake: &Fake) {
     let terms = AgentTerms { key: [1; 32], orphan_after: Duration::from_secs(1), listen_ports: vec![] };
     let starting = container::start(&fake.engine, plan, Uid(20_000), Arc::new(runner), &terms);
     let started = async {
-        while fake.count(&format!("POST /containers/{}/start", id())) < 2 {
+        while fake.count(step) < times {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
@@ -213,8 +223,12 @@ fn id() -> String {
     "b".repeat(64)
 }
 
+fn of(method: &str, rest: &str) -> String {
+    format!("{method} /containers/{}{rest}", id())
+}
+
 async fn engine(has_program: bool) -> Fake {
-    let packed = Mutex::new(Some(packed().await));
+    let packed = Mutex::new(packed().await);
     let container = |rest: &str| format!("/containers/{}{rest}", id());
     let (start, archive) = (format!("POST {}", container("/start")), container("/archive"));
     let (stat, get) = (format!("HEAD {archive}"), format!("GET {archive}"));
@@ -225,21 +239,56 @@ async fn engine(has_program: bool) -> Fake {
         }
         _ if what == start && before == 0 => refused(StatusCode::BAD_REQUEST),
         _ if what == stat && !has_program => refused(StatusCode::NOT_FOUND),
-        _ if what == stat || what == get => packed.lock().unwrap().take().unwrap(),
+        _ if what == stat || what == get => packed.lock().unwrap().pop_front().unwrap(),
+        _ => done(),
+    })
+    .await
+}
+
+/// An engine that refuses to make the first container, as if a file to mount were missing. The files of the
+/// volume are there or not, until it is filled.
+async fn refusing(has_files: bool) -> Fake {
+    let packed = Mutex::new(packed().await);
+    let (get, put) = (of("GET", "/archive"), of("PUT", "/archive"));
+    let is_filled = AtomicBool::new(has_files);
+    Fake::new(move |what, before| match what {
+        "POST /volumes/create" => json(StatusCode::CREATED, VOLUME),
+        "POST /containers/create" if before == 0 => refused(StatusCode::BAD_REQUEST),
+        "POST /containers/create" => {
+            json(StatusCode::CREATED, serde_json::json!({ "Id": id(), "Warnings": [] }).to_string())
+        }
+        _ if what == put => {
+            is_filled.store(true, Ordering::SeqCst);
+            json(StatusCode::OK, "")
+        }
+        _ if what == get && !is_filled.load(Ordering::SeqCst) => refused(StatusCode::NOT_FOUND),
+        _ if what == get => packed.lock().unwrap().pop_front().unwrap(),
         _ => done(),
     })
     .await
 }
 
 #[tokio::test]
+async fn a_container_is_made_after_all_if_a_file_to_mount_was_missing_and_only_then() {
+    let fake = refusing(false).await;
+    start(&fake, (&of("POST", "/start"), 1)).await;
+    let create = "POST /containers/create";
+    assert_eq!(fake.count(&of("PUT", "/archive")), 1, "it is filled: {:?}", fake.asked());
+    assert_eq!(fake.count(create), 4, "refused, two that are never started, and the one that was asked for");
+    let fake = refusing(true).await;
+    start(&fake, (create, 3)).await;
+    assert_eq!((fake.count(&of("PUT", "/archive")), fake.count(create)), (0, 2), "{:?}", fake.asked());
+}
+
+#[tokio::test]
 async fn a_container_starts_after_all_if_the_agents_volume_was_removed() {
     let fake = engine(false).await;
-    start(&fake).await;
+    start(&fake, (&of("POST", "/start"), 2)).await;
     let made = ["POST /volumes/create", "POST /containers/create"].map(str::to_owned);
-    let of = |method: &str, rest: &str| format!("{method} /containers/{}{rest}", id());
     let [first, again] = [of("POST", "/start"), of("POST", "/start")];
     // The volume is made, and read in a container that is never started.
-    let filled = [made.to_vec(), vec![of("GET", "/archive"), of("DELETE", "")]].concat();
+    let read = vec![of("GET", "/archive"); AgentFiles::default().all().len()];
+    let filled = [made.to_vec(), read, vec![of("DELETE", "")]].concat();
     let all = [made.to_vec(), vec![first, of("HEAD", "/archive")], filled, vec![again]].concat();
     assert_eq!(fake.asked()[..all.len()], all);
 }
@@ -247,7 +296,6 @@ async fn a_container_starts_after_all_if_the_agents_volume_was_removed() {
 #[tokio::test]
 async fn a_container_that_does_not_start_for_another_reason_is_not_started_again() {
     let fake = engine(true).await;
-    start(&fake).await;
-    let of = |method: &str, rest: &str| format!("{method} /containers/{}{rest}", id());
+    start(&fake, (&of("POST", "/start"), 2)).await;
     assert_eq!(fake.asked()[2..], [of("POST", "/start"), of("HEAD", "/archive")]);
 }
