@@ -1,5 +1,6 @@
 //! The isolation, as code inside sees it.
 
+use std::process::Command;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -44,6 +45,31 @@ async fn there_is_no_network() {
     let resolver = seen[3].as_array().expect("words");
     assert_eq!(resolver[..2], ["nameserver", "127.0.0.1"], "the host's resolver is not copied in: {seen}");
     assert!(!resolver.iter().skip(2).any(|word| word == "nameserver" || word == "search"), "{seen}");
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn a_program_reaches_its_own_server_by_the_name_localhost_in_a_network_that_the_runtime_made() {
+    let d = Daemon::start().await;
+    let code = format!(
+        "{TRY}s = socket.create_server(('localhost', 0))\nport = s.getsockname()[1]\n\
+         socket.create_connection(('localhost', port)).sendall(b'hi')\n\
+         files = ['/etc/hosts', '/etc/resolv.conf']\n\
+         print(json.dumps([s.accept()[0].recv(9).decode(), [t(open, f, 'a') for f in files], \
+         [open(f).read() for f in files]]))"
+    );
+    let seen = look(&d, "local", &code).await;
+    assert_eq!(seen[0], "hi", "{seen}");
+    let writes = seen[1].as_array().expect("outcomes");
+    assert!(writes.iter().all(|outcome| *outcome == "EROFS" || *outcome == "EACCES"), "{seen}");
+    let hosts = seen[2][0].as_str().expect("a text");
+    assert!(hosts.starts_with("127.0.0.1\tlocalhost\n"), "{seen}");
+    assert_eq!(seen[2][1], "nameserver 127.0.0.1\noptions ndots:0 timeout:5 attempts:2\n");
+    let container = d.view().await.the_container("python").await;
+    let format = "{{.Config.NetworkDisabled}} {{.HostConfig.NetworkMode}}";
+    let inspected = Command::new("docker").args(["inspect", "--format", format, container.as_str()]).output();
+    let made = String::from_utf8(inspected.expect("docker").stdout).expect("a text");
+    assert_eq!(made.trim(), "true none", "a start without the engine's network takes half of the time");
     d.stop().await;
 }
 

@@ -107,7 +107,7 @@ pub(super) async fn start(
         match agent::refill(engine, &plan.container, &plan.files).await {
             Ok(false) => {}
             Ok(true) => {
-                warn!(name = %plan.name, "files were missing in the agent's volume, which is filled again");
+                warn!(name = %plan.name, "the agent is missing in its volume: it was filled again");
                 created = engine.container_create(Some(plan.name.as_str()), &plan.container).await;
             }
             Err(why) => {

@@ -33,7 +33,7 @@ use super::fair::{TenantId, TenantShare};
 
 /// What the engine and the kernel compute for a container from its start to its removal, in seconds of a
 /// processor.
-const CONTAINER: f64 = 0.5;
+const CONTAINER: f64 = 0.25;
 /// Credits that a tenant saves at most, for each processor that is its part, and for one in any case.
 const SAVED: f64 = 2.0;
 /// Debts beyond this are forgotten.

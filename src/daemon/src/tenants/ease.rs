@@ -17,7 +17,7 @@ const FALLS: f64 = 0.67;
 /// The same where they were not.
 const RISES: f64 = 1.2;
 /// The least ease.
-const LEAST: f64 = 0.25;
+const LEAST: f64 = 0.125;
 
 /// A part of what a tenant that uses much has of the threads otherwise: from [`LEAST`] to 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -69,7 +69,7 @@ mod tests {
         let least = after(full, true, Some(0.9), 20);
         assert_eq!((least.part(), after(least, true, Some(1.0), 9)), (LEAST, least));
         assert!(after(least, true, Some(0.1), 5).part() < 1.0);
-        assert_eq!(after(least, true, Some(0.1), 8), full, "after two seconds nobody is held back");
+        assert_eq!(after(least, true, Some(0.1), 12), full, "after three seconds nobody is held back");
     }
 
     #[test]
@@ -79,6 +79,6 @@ mod tests {
         let least = after(full, true, Some(0.9), 20);
         let back = least.after(false, Some(0.9)).after(false, None);
         assert!(back.part() < 0.4, "{back:?}");
-        assert_eq!(after(least, true, None, 9), full, "the kernel has stopped telling");
+        assert_eq!(after(least, true, None, 12), full, "the kernel has stopped telling");
     }
 }

@@ -346,7 +346,7 @@ mod tests {
         };
         let ((full, shared), (less, _), (two, _)) = (of(false, true), of(true, true), of(true, false));
         assert!(shared && (4_000..=5_500).contains(&full), "half of a processor: {full}");
-        assert!((900..=2_000).contains(&less), "a quarter of that: {less}");
+        assert!((900..=2_000).contains(&less), "much less than that: {less}");
         assert!((4_000..=5_500).contains(&two), "nobody uses little: {two}");
     }
 
