@@ -88,6 +88,18 @@ impl Content {
     }
 }
 
+/// What a batch has changed.
+#[derive(Debug)]
+pub struct Committed {
+    /// The entries that were put, with the sizes as written.
+    pub put: Vec<Entry>,
+    /// The generation of the session's files just before. It is not always the one that the caller saw last:
+    /// a change that waited for its place may have got it since.
+    pub before: u64,
+    /// Their generation just after: the same if nothing was changed.
+    pub after: u64,
+}
+
 impl Batch {
     /// A batch without changes.
     pub fn new(space: Arc<Space>) -> Self {
@@ -257,17 +269,18 @@ impl Batch {
         parts
     }
 
-    /// Makes all changes, durably: all of them or none, whatever else happens. Returns the entries that were
-    /// put, with the sizes as written.
+    /// Makes all changes, durably: all of them or none, whatever else happens.
     ///
     /// # Errors
     /// [`StoreError::Gone`], [`StoreError::Quota`], [`StoreError::Full`] and [`StoreError::Unwritable`]:
     /// nothing has changed. [`StoreError::Pending`]: the changes are durable, and will be applied once the
     /// file system allows it. [`StoreError::Ledger`]: as that error says.
-    pub async fn commit(mut self) -> Result<Vec<Entry>, StoreError> {
+    pub async fn commit(mut self) -> Result<Committed, StoreError> {
         self.discard();
         if self.changes.is_empty() {
-            return self.space.clone().confirm().await.map(|()| Vec::new());
+            self.space.clone().confirm().await?;
+            let now = self.space.locked().generation();
+            return Ok(Committed { put: Vec::new(), before: now, after: now });
         }
         let lock = self.space.lock().await;
         let commits = self.space.shared.commits.clone();
@@ -280,13 +293,14 @@ impl Batch {
         shared.saved(done.await)
     }
 
-    fn commit_now(mut self) -> Result<Vec<Entry>, StoreError> {
+    fn commit_now(mut self) -> Result<Committed, StoreError> {
         if self.space.is_gone() {
             return Err(StoreError::Gone);
         }
         let (space, shared) = (self.space.clone(), self.space.shared.clone());
         space.ready()?;
         space.secure(Wanted::Made)?;
+        let before = space.locked().generation();
         let after = self.plan()?;
         self.seal()?;
 
@@ -300,8 +314,9 @@ impl Batch {
         space.publish(&record, &staged, &after)?;
         let pin = shared.journal.append(&record, staged).map_err(|error| space.lost_here(error))?;
         tracing::debug!(bytes, inodes, "journalled");
+        let committed = Committed { put, before, after: after.generation() };
         space.apply(record, pin, after)?;
-        Ok(put)
+        Ok(committed)
     }
 
     /// The manifest as it will be.

@@ -105,7 +105,7 @@ use rustix::fs::FlockOperation;
 use sha2::{Digest, Sha256};
 use tokio::sync::{OwnedMutexGuard, Semaphore};
 
-pub use batch::Batch;
+pub use batch::{Batch, Committed};
 pub use before::KeptState;
 pub use error::{Bound, StoreError};
 pub use log::LogFile;

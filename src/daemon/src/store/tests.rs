@@ -42,7 +42,7 @@ async fn save(space: &Arc<Space>, files: &[(&str, &[u8])]) -> Vec<Entry> {
         batch.write(content).await.unwrap();
         batch.keep();
     }
-    batch.commit().await.unwrap()
+    batch.commit().await.unwrap().put
 }
 
 fn content(space: &Space, at: &str) -> String {

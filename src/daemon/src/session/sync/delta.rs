@@ -18,7 +18,7 @@ use super::baseline::Baseline;
 use super::{Collected, DataBounds, SyncError, sum};
 use crate::link::{Incoming, Link, LinkError, PutPart, Stream};
 use crate::session::port::{accepted, next};
-use crate::store::{Batch, Space, blocking};
+use crate::store::{Batch, Committed, Space, blocking};
 
 /// Bytes that are read from the store, and then sent, in one go.
 const LOAD: usize = 256 * 1024;
@@ -223,7 +223,7 @@ pub(in crate::session) async fn collect(
             return Err(LinkError::Refused.into());
         }
     }
-    let put = batch.commit().await?;
+    let Committed { put, before, after } = batch.commit().await?;
     {
         let manifest = space.manifest();
         for path in &gone {
@@ -238,7 +238,10 @@ pub(in crate::session) async fn collect(
                 path = at.parent();
             }
         }
-        baseline.generation = manifest.generation();
+    }
+    // Another change may have come between: the container lacks it, and the next program must find that out.
+    if baseline.generation == before {
+        baseline.generation = after;
     }
     let telling = async {
         if agreed {

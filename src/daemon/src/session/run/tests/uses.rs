@@ -36,7 +36,7 @@ async fn a_program_is_paid_for_while_it_goes_on_also_if_nobody_reads_its_output(
     let container = FakeContainer::scripted("c1", |script| {
         let output = Step::Write(Channel::Stdout, Bytes::from_static(b"unread"));
         script.run = vec![Step::UntilEof(Channel::Code), output, Step::UntilToldToEnd, Step::Say(ended())];
-        script.meter = [700_000, 800_000].map(|cpu_us| Step::Say(Event::Used { cpu_us })).to_vec();
+        script.meter = [850_000, 900_000].map(|cpu_us| Step::Say(Event::Used { cpu_us })).to_vec();
     });
     let world = World::new(&[&container]).await;
     let (turn, (credit, other)) = (world.turn().await, credit(&world).await);
@@ -44,7 +44,7 @@ async fn a_program_is_paid_for_while_it_goes_on_also_if_nobody_reads_its_output(
     let control = Control::end_only(&cancel);
     let running = world.sessions.runs().execute(&turn, &request, credit, control, &mut sink);
     let charged = async {
-        // 0.5 for the container, and 1.5 in its two messages; it had saved 2.
+        // 0.25 for the container, and 1.75 in its two messages; it had saved 2.
         while !about(other.left(), 0.0) {
             tokio::time::sleep(SECOND / 100).await;
         }
@@ -64,7 +64,7 @@ async fn a_short_program_has_no_meter_and_pays_at_its_end() {
     let world = World::new(&[&container]).await;
     let (turn, (credit, other)) = (world.turn().await, credit(&world).await);
     world.sessions.runs().execute(&turn, &code(), credit, end_only(), &mut Ignore).await.unwrap();
-    assert!(about(other.left(), 0.5), "a container, and a second: {:?}", other.left());
+    assert!(about(other.left(), 0.75), "a container, and a second: {:?}", other.left());
     container.until(|request| matches!(request, Request::Commit)).await;
     assert_eq!(container.count(|request| matches!(request, Request::Meter)), 0);
 }

@@ -107,6 +107,7 @@ async fn what_a_program_changed_is_saved_and_then_committed() {
     })
     .await;
     save(&side.space, "old", b"1").await;
+    side.bring_in().await.unwrap();
     let done = side.collect().await.unwrap();
     assert_eq!((done.changed.len(), done.is_container_behind), (1, false));
     assert_eq!((saved(&side.space, "dir/new").as_deref(), saved(&side.space, "old")), (Some("made"), None));
@@ -114,6 +115,26 @@ async fn what_a_program_changed_is_saved_and_then_committed() {
     let manifest = side.space.manifest();
     assert_eq!(side.baseline.paths, manifest.known(), "the directory too");
     assert_eq!(side.baseline.generation, manifest.generation());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_that_comes_beside_a_program_is_brought_to_the_next_one() {
+    for makes in [false, true] {
+        let mut side = Side::new(|script| {
+            if makes {
+                script.collect = collect_file("made", "by the program");
+            }
+        })
+        .await;
+        save(&side.space, "first", b"1").await;
+        side.bring_in().await.unwrap();
+        // As a change does that is saved, and gets its place only when the disk has room again.
+        save(&side.space, "late", b"22").await;
+        assert_eq!(side.collect().await.unwrap().changed.len(), usize::from(makes));
+        assert_eq!(side.bring_in().await.unwrap(), (1, 2), "the late file alone");
+        assert_eq!(side.baseline.paths, side.space.manifest().known());
+        assert_eq!(side.bring_in().await.unwrap(), (0, 0));
+    }
 }
 
 #[tokio::test(start_paused = true)]
