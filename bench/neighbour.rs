@@ -44,8 +44,8 @@ const TIME: Duration = Duration::from_secs(25);
 const REST: Duration = Duration::from_millis(40);
 /// Warm runs in a round, beside a file in and a file out.
 const RUNS: usize = 4;
-/// Rounds with one new session. The engine computes for half a second for each: a tenant that made one a
-/// round would use more than its part of two processors by itself.
+/// Rounds with one new session. The engine computes for a quarter of a second for each: with one a round,
+/// that alone would be most of the tenant's part of two processors.
 const ROUNDS: u32 = 4;
 /// Its file.
 const FILE: usize = 100_000;

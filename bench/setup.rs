@@ -239,21 +239,24 @@ impl Setup {
         }
         // After an interruption nothing else removes what was being made.
         self.sweep(&self.pool.owner, false).await?;
-        took(self.remove_packages(&self.pool.owner).await); // of the reference containers
+        took(self.remove_kept(&self.pool.owner).await);
         for name in &self.folders {
             if let Ok(owner) = std::fs::read_to_string(self.dir.path().join(name).join("store/owner")) {
                 took(self.sweep(owner.trim(), true).await);
-                took(self.remove_packages(owner.trim()).await);
+                took(self.remove_kept(owner.trim()).await);
             }
         }
         if faults.is_empty() { Ok(()) } else { Err(faults.join("; ").into()) }
     }
 
-    /// Removes the layers of packages, which outlive a daemon.
-    async fn remove_packages(&self, owner: &str) -> Result<()> {
-        let labels = ["app=paddock-packages".to_owned(), format!("paddock.made-by={owner}")];
-        for volume in self.engine.volume_list(&labels).await? {
-            self.engine.volume_remove(&volume.name).await?;
+    /// Removes what outlives a daemon: the layers of packages, and the snapshots of warm parts, which stay
+    /// for the next daemon of the store.
+    async fn remove_kept(&self, owner: &str) -> Result<()> {
+        for app in ["app=paddock-packages", "app=paddock-snapshot"] {
+            let labels = [app.to_owned(), format!("paddock.made-by={owner}")];
+            for volume in self.engine.volume_list(&labels).await? {
+                self.engine.volume_remove(&volume.name).await?;
+            }
         }
         Ok(())
     }

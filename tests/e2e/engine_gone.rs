@@ -200,7 +200,7 @@ async fn an_agents_volume_that_was_removed_is_filled_again() {
     assert_eq!(before.len(), 1, "{before:?}");
     view.engine.volume_remove(&before[0]).await.expect("no container uses it");
     d.session("s").sh("echo served").await.expect_stdout("served\n");
-    d.log.line("the agent is missing in its volume").await;
+    d.log.line("a file of the agent is missing in its volume").await;
     assert_eq!(agents().await, before);
     d.session("t").sh("echo served").await.expect_stdout("served\n");
     d.stop_on(&engine.host()).await;

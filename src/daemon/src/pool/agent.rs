@@ -149,8 +149,8 @@ pub(super) async fn restore(
     refill(engine, spec, files).await.map(|_| true)
 }
 
-/// Fills the agent's volume of a container that the engine refused to make, if a file is missing in it.
-/// Whether one was, so that the container can be made now.
+/// Fills the agent's volume of a container that the engine refused to make, if it is not whole. Whether it
+/// was not, so that the container can be made now.
 ///
 /// # Errors
 /// See [`AgentError`].

@@ -102,12 +102,12 @@ pub(super) async fn start(
     let mut created = engine.container_create(Some(plan.name.as_str()), &plan.container).await;
     // The agent's volume may be gone, and with it a file that is mounted by itself.
     if let Err(error) = &created
-        && loopback::is_refusal(error)
+        && loopback::may_lack_a_file(&plan.container, error)
     {
         match agent::refill(engine, &plan.container, &plan.files).await {
             Ok(false) => {}
             Ok(true) => {
-                warn!(name = %plan.name, "the agent is missing in its volume: it was filled again");
+                warn!(name = %plan.name, "a file of the agent is missing in its volume: it was filled again");
                 created = engine.container_create(Some(plan.name.as_str()), &plan.container).await;
             }
             Err(why) => {

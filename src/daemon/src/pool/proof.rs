@@ -48,13 +48,30 @@ pub enum ProofError {
     #[error("the container could not be probed: {0}")]
     Link(#[from] LinkError),
     /// A program in the container can do what it must not.
-    #[error("containers on this engine{under} are not confined as they must be: {}", .found.join("; "))]
+    #[error("containers on this engine{under} are not confined as they must be: {}", sentences(.found))]
     Unconfined {
         /// Names the runtime, if one is asked for; with a space before it.
         under: String,
-        /// What it can do, one sentence each.
-        found: Vec<String>,
+        /// What it can do.
+        found: Vec<Violation>,
     },
+}
+
+impl ProofError {
+    /// Whether another way to the same network may help.
+    pub(super) fn may_be_the_network(&self) -> bool {
+        match self {
+            Self::Start { .. } => true,
+            Self::Link(_) => false,
+            Self::Unconfined { found, .. } => {
+                found.iter().any(|violation| violation.aspect == Aspect::Network)
+            }
+        }
+    }
+}
+
+fn sentences(found: &[Violation]) -> String {
+    found.iter().map(|violation| violation.text.as_str()).collect::<Vec<_>>().join("; ")
 }
 
 /// Starts a container, probes it, removes it, and judges what the probe found.
@@ -85,7 +102,7 @@ pub(super) async fn prove(
     let removed = container::destroy(engine, &name, id, runner.bounds.place).await;
     let facts = facts?;
     removed.map_err(|error| failed(error.to_string()))?;
-    let violations = judge(&facts, &runner.bounds, uid);
+    let violations = violations(&facts, &runner.bounds, uid);
     if violations.is_empty() {
         return Ok(facts);
     }
@@ -152,10 +169,6 @@ pub struct Violation {
     pub aspect: Aspect,
     /// What is wrong, in a sentence.
     pub text: String,
-}
-
-fn judge(facts: &ProbeReport, bounds: &Bounds, uid: Uid) -> Vec<String> {
-    violations(facts, bounds, uid).into_iter().map(|violation| violation.text).collect()
 }
 
 /// The demands that a container with these facts does not meet.
@@ -276,6 +289,10 @@ mod tests {
     use paddock_proto::message::Inside;
 
     use super::*;
+
+    fn judge(facts: &ProbeReport, bounds: &Bounds, uid: Uid) -> Vec<String> {
+        violations(facts, bounds, uid).into_iter().map(|violation| violation.text).collect()
+    }
 
     fn good() -> ProbeReport {
         let resolver = || vec![loopback::RESOLVER.to_owned()];

@@ -122,6 +122,13 @@ impl Runtimes {
         known.loopbacks.get(self.name(asked)).cloned()
     }
 
+    /// The runtimes that make the loopback of their containers.
+    pub(super) fn with_loopback(&self) -> Vec<String> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let of_runtime = known.loopbacks.iter().filter(|(_, of)| of.is_of_runtime());
+        of_runtime.map(|(name, _)| name.clone()).collect()
+    }
+
     /// Settles who makes the loopback of its containers.
     pub(super) fn has_loopback(&self, asked: &str, of: Loopback) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);

@@ -141,7 +141,7 @@ pub async fn run(
     (tried, clear(engine, &owned).await.err())
 }
 
-/// Lets the engine make the network if the runtime's is not good, as a daemon does.
+/// Lets the engine make the network if the runtime's may be at fault, as a daemon does.
 async fn try_both(
     engine: &Engine,
     config: &PoolConfig,
@@ -160,7 +160,7 @@ async fn try_both(
     if is_good || !loopback::leave_to_engine(&runtimes, &runner.bounds.runtime) {
         return tried;
     }
-    clear(engine, owned).await?;
+    let _ = clear(engine, owned).await; // at the end once more, with what comes of it
     attempt(engine, (&info, &runtimes), config, &runner, owned, stop).await
 }
 
@@ -208,6 +208,7 @@ async fn attempt(
     let started = match start().await {
         Err(TrialError::Start(error)) if runtimes::could_not_read(&error.to_string()) => {
             blueprint.runtimes.reads(runtime);
+            loopback::leave_to_engine(runtimes, runtime);
             start().await
         }
         started => started,

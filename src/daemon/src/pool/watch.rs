@@ -254,9 +254,13 @@ impl EngineWatch {
             Err(PoolError::Proof(ProofError::Start { error, .. })) if runtimes::could_not_read(&error) => {
                 info!(runtime = name, "it starts only programs that everybody may read");
                 self.runtimes.reads(runtime);
+                // The files are mounted from the other volume, which no container has any more.
+                loopback::leave_to_engine(&self.runtimes, runtime);
                 prove().await?
             }
-            Err(PoolError::Proof(error)) if loopback::leave_to_engine(&self.runtimes, runtime) => {
+            Err(PoolError::Proof(error))
+                if error.may_be_the_network() && loopback::leave_to_engine(&self.runtimes, runtime) =>
+            {
                 warn!(runtime = name, %error, "with a loopback of the runtime's: now the engine makes it");
                 prove().await?
             }
@@ -309,6 +313,7 @@ impl EngineWatch {
                 followed = next => followed,
                 Ok(()) = up.changed() => {
                     if *up.borrow_and_update() {
+                        loopback::follow(&self.engine, &blueprint).await;
                         look_again = true;
                         sweep_at = Instant::now() + FIRST_SWEEP;
                     }

@@ -21,6 +21,7 @@ use super::*;
 use crate::engine::EngineLimits;
 use crate::pool::container;
 use crate::pool::core::Uid;
+use crate::pool::loopback::Loopback;
 use crate::pool::runner::Runner;
 use crate::pool::secret::AgentTerms;
 use crate::pool::spec::{Blueprint, Bounds};
@@ -205,6 +206,7 @@ async fn start(fake: &Fake, (step, times): (&str, usize)) {
     let files = AgentFiles::default();
     let (owner, agent) = (OWN.to_owned(), files.volume_name().unwrap());
     let blueprint = Blueprint { owner, agent, files, ..Blueprint::example() };
+    blueprint.runtimes.has_loopback("", Loopback::Runtime { folder: "/volumes/a/_data".into() });
     let plan = blueprint.plan(&runner, Uid(20_000)).unwrap();
     let terms = AgentTerms { key: [1; 32], orphan_after: Duration::from_secs(1), listen_ports: vec![] };
     let starting = container::start(&fake.engine, plan, Uid(20_000), Arc::new(runner), &terms);
