@@ -298,7 +298,7 @@ impl Batch {
             return Err(StoreError::Gone);
         }
         let (space, shared) = (self.space.clone(), self.space.shared.clone());
-        space.ready()?;
+        space.ready_for_change()?;
         space.secure(Wanted::Made)?;
         let before = space.locked().generation();
         let after = self.plan()?;

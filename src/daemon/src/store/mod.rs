@@ -364,7 +364,7 @@ impl Store {
             let (loaded, lock) = {
                 let space = space.clone();
                 let work = move || {
-                    space.ready()?;
+                    space.ready_for_change()?;
                     space.secure(wanted)?;
                     Ok((space, lock))
                 };

@@ -103,6 +103,15 @@ impl Space {
         Ok(())
     }
 
+    /// The same before a change of the caller's own. If an earlier one still waits for its place, this one
+    /// must wait too: nothing of it is saved, and the error is the disk's, never [`StoreError::Pending`].
+    pub(super) fn ready_for_change(&self) -> Result<(), StoreError> {
+        self.ready().map_err(|error| match error {
+            StoreError::Pending(why) => why.of_saving(),
+            other => other,
+        })
+    }
+
     /// What is on the disk, and whether anything is.
     fn read_disk(&self) -> Result<(bool, Manifest), StoreError> {
         let about = session_json::read(&self.dir)

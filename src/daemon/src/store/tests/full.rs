@@ -154,7 +154,9 @@ async fn a_change_that_could_not_be_applied_is_kept_and_applied_later() {
     assert!(space.manifest().get(&path("c")).is_none());
     let mut batch = Batch::new(space.clone());
     batch.remove(path("b"));
-    assert!(matches!(batch.commit().await, Err(StoreError::Pending(_))), "nothing overtakes it");
+    let overtaken = batch.commit().await.unwrap_err();
+    assert!(!matches!(overtaken, StoreError::Pending(_)), "nothing overtakes it, and this one is not saved");
+    assert!(overtaken.to_string().contains("nothing of this call was saved"), "{overtaken}");
     assert!(!store.shared.checkpoint(), "the journal is kept as long");
     copy(&live, &crashed);
     away(false);
@@ -188,7 +190,11 @@ async fn a_start_that_cannot_apply_one_session_serves_the_others() {
     fs::remove_dir_all(&dir).unwrap();
     fs::write(&dir, "in the way").unwrap();
     let store = Arc::new(once_free(&crashed, OPTIONS));
-    assert!(matches!(store.space("default", "one").await, Err(StoreError::Pending(_))));
+    let refused = store.space("default", "one").await.map(drop).unwrap_err();
+    assert!(
+        !matches!(refused, StoreError::Pending(_)),
+        "nobody is told that anything new is saved: {refused}"
+    );
     let two = store.space("default", "two").await.unwrap();
     save(&two, &[("a", b"2")]).await;
     store.shared.checkpoint();
@@ -276,15 +282,20 @@ async fn a_read_only_file_system_is_noticed_and_so_is_its_end() {
     let over = ReadOnly::over(&root);
     writable::look(&store.shared);
     assert!(!store.is_writable());
-    // Small contents still reach the journal, whose file is open; large ones do not.
+    // Small contents still reach the journal, whose file is open. Nothing else does until they have their
+    // place, and nobody is told that it was saved.
     assert!(matches!(put(&store, "small", b"2").await, Err(StoreError::Pending(_))));
-    assert!(matches!(put(&store, "large", &vec![3; 2 << 20]).await, Err(StoreError::Pending(_))));
+    for content in [vec![3; 2 << 20], vec![3; 9]] {
+        let refused = put(&store, "later", &content).await.unwrap_err();
+        assert!(matches!(refused, StoreError::Unwritable(_)), "{refused}");
+    }
     assert!(!store.is_writable());
     drop(over);
     writable::look(&store.shared);
     assert!(store.is_writable());
-    assert_eq!(content(&store.space("default", "c").await.unwrap(), "small"), "2");
-    put(&store, "large", &vec![3; 2 << 20]).await.unwrap();
+    let space = store.space("default", "c").await.unwrap();
+    assert!(content(&space, "small") == "2" && space.manifest().get(&path("later")).is_none());
+    put(&store, "later", &vec![3; 2 << 20]).await.unwrap();
 }
 
 /// A directory that is mounted over itself, read-only, until this is dropped.
