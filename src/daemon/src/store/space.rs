@@ -106,10 +106,8 @@ impl Space {
     /// The same before a change of the caller's own. If an earlier one still waits for its place, this one
     /// must wait too: nothing of it is saved, and the error is the disk's, never [`StoreError::Pending`].
     pub(super) fn ready_for_change(&self) -> Result<(), StoreError> {
-        self.ready().map_err(|error| match error {
-            StoreError::Pending(why) => why.of_saving(),
-            other => other,
-        })
+        let ready = self.ready();
+        if let Err(StoreError::Pending(why)) = ready { Err(why.of_saving()) } else { ready }
     }
 
     /// What is on the disk, and whether anything is.
