@@ -93,8 +93,8 @@ impl Content {
 pub struct Committed {
     /// The entries that were put, with the sizes as written.
     pub put: Vec<Entry>,
-    /// The generation of the session's files just before. It is not always the one that the caller saw last:
-    /// a change that waited for its place may have got it since.
+    /// The generation of the session's files just before. The caller may have seen an older one: a change
+    /// that waited for its place may have got it since.
     pub before: u64,
     /// Their generation just after: the same if nothing was changed.
     pub after: u64,

@@ -114,7 +114,7 @@ fn spend(core: &mut CreditCore, of: TenantShare, now: Instant) {
 #[test]
 fn a_flood_has_a_part_of_the_processors_that_is_smaller_the_longer_they_are_short() {
     let now = Instant::now();
-    // An eighth of two processors, one that is late each second, and what it had saved.
+    // The flood has an eighth of two processors, and what it had saved; and each second a late one begins.
     let (least, _) = ended(&mut short(now), flood(MS * 250, false), 10);
     assert!((24..=36).contains(&least), "{least}");
     let mut core = short(now);
