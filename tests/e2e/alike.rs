@@ -82,9 +82,7 @@ async fn uses_its_snapshot(d: &Daemon, language: &str) -> bool {
 async fn come_out_alike(language: &str, ending: &str, least: usize, is_restored: bool) {
     let mut warm = Daemon::with().set("agent.snapshots", is_restored).start().await;
     if is_restored {
-        // Each with a patience of its own: saved, and then proved at each level.
-        warm.log.line("restored=true").await;
-        warm.log.line("new containers have another snapshot").await;
+        warm.snapshot_in_use().await;
         // The next daemon gives out the same UIDs as the other one.
         let store = warm.store.clone();
         warm.stop().await;

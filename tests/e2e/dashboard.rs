@@ -112,7 +112,7 @@ async fn every_expression_has_data_from_a_daemon_at_work() {
     let d = setup.set("exec.runner", "sh").set("exec.max", 1).set("pool.wait", "10s");
     let d = d.set("agent.snapshots", true).start().await;
     // The load would keep it from being taken.
-    d.log.line("new containers have another snapshot").await;
+    d.snapshot_in_use().await;
     let p = Prometheus::of(&d, TOKEN).await;
     p.until("count_over_time(up[1h]) > 1").await;
     // Twice: a series that begins in the first round has no rate before the second.

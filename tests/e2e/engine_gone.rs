@@ -186,6 +186,24 @@ async fn an_image_for_another_architecture_is_ignored_and_the_previous_one_stays
     d.stop_on(&engine.host()).await;
 }
 
+/// The runtime mounts files of the agent's volume by their paths on the engine's host.
+#[tokio::test]
+async fn an_engine_whose_data_was_moved_meanwhile_is_used_again() {
+    let mut engine = PrivateEngine::with_image("paddock-example-sh").await;
+    let d = Daemon::with().env("DOCKER_HOST", &engine.host()).set("pool.idle", 1).start().await;
+    d.session("before").sh("echo kept > f").await.expect_success();
+    let mark = d.log.mark();
+    engine.move_data().await;
+    d.log.line_since(mark, "the engine answers again").await;
+    d.session("before").sh("cat f").await.expect_stdout("kept\n");
+    for name in ["after", "at last"] {
+        d.session(name).sh("cut -c1-9 /etc/hosts | head -n 1").await.expect_stdout("127.0.0.1\n");
+    }
+    let said = d.log.text();
+    assert!(!said.contains("a file of the agent is missing"), "{said}");
+    d.stop_on(&engine.host()).await;
+}
+
 #[tokio::test]
 async fn an_agents_volume_that_was_removed_is_filled_again() {
     let engine = PrivateEngine::with_image("paddock-example-sh").await;

@@ -4,6 +4,7 @@
 use serde_json::Value;
 
 use crate::doctor::look::Look;
+use crate::doctor::wrapped::runtimes;
 use crate::support::{Daemon, Image, PrivateEngine, Session, Setup, View};
 
 const IMAGE: &str = "paddock-example-sh";
@@ -175,6 +176,32 @@ async fn a_runtime_that_is_missing_or_confines_too_little_is_refused_by_name() {
     {
         assert!(whole.found("container/runtime").contains(word), "{word}: {}", whole.text);
     }
+}
+
+/// The name says that it has the kernel of the host, so it may make the network; but it mounts none of the
+/// files that the agent's volume has for that.
+#[tokio::test]
+async fn under_a_runtime_that_leaves_out_the_files_of_names_the_engine_makes_the_network() {
+    let (_scripts, flags) = runtimes(["crun"]);
+    let engine = PrivateEngine::with_flags(&flags, &[]).await;
+    engine.load(IMAGE);
+    let d = on(&engine).set("engine.runtime", "crun").start().await;
+    let line = d.log.line("now the engine makes it").await;
+    assert!(line.contains("runtime=crun") && line.contains("/etc/hosts"), "{line}");
+    let s = d.session("s");
+    s.sh("head -n 1 /etc/resolv.conf").await.expect_stdout("nameserver 127.0.0.1\n");
+    works(&s).await;
+    let seen = view(&engine, &d).await;
+    assert_eq!(runtime_of(&seen, "sh").await, "crun");
+    d.stop_on(&engine.host()).await;
+
+    let store = tempfile::tempdir().expect("a folder");
+    let look = Look::at(store.path()).engine(&engine.host()).set("exec.runner", "'sh'");
+    let plain = look.run().await;
+    assert!(plain.found("container/network").contains("which the runtime makes"), "{}", plain.text);
+    let report = look.set("engine.runtime", "'crun'").run().await;
+    report.expect_nothing_failed();
+    assert!(report.found("container/network").contains("The engine makes it"), "{}", report.text);
 }
 
 #[tokio::test]

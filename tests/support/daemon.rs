@@ -340,6 +340,13 @@ impl Daemon {
         (status.code(), self.log.clone())
     }
 
+    /// Waits until new containers of the one runner with a large warm part have its snapshot. Taking one and
+    /// proving it is the work of half a minute for a processor, so each of the two has a patience of its own.
+    pub(crate) async fn snapshot_in_use(&self) {
+        self.log.line("restored=true").await;
+        self.log.line("new containers have another snapshot").await;
+    }
+
     /// Kills it as a crash would. Its containers remain.
     pub(crate) async fn crash(mut self) -> Store {
         self.process.signal(Signal::KILL);

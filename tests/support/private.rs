@@ -26,6 +26,8 @@ pub(crate) struct PrivateEngine {
     /// The program and arguments that start it, if any.
     under: Vec<String>,
     running: Option<(Child, Receiver<()>)>,
+    /// The name of the folder that has its images, containers and volumes.
+    data: &'static str,
 }
 
 impl PrivateEngine {
@@ -69,7 +71,7 @@ impl PrivateEngine {
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o711))
             .expect("open to other users");
         let (flags, under) = (flags.to_vec(), under.to_vec());
-        let mut engine = PrivateEngine { dir, bridge, flags, under, running: None };
+        let mut engine = PrivateEngine { dir, bridge, flags, under, running: None, data: "data" };
         engine.start().await;
         engine
     }
@@ -154,7 +156,7 @@ impl PrivateEngine {
         let mut words = self.under.iter().map(String::as_str).chain(["dockerd"]);
         let mut command = Command::new(words.next().expect("a program"));
         command.args(words).args(&self.flags);
-        for (flag, name) in [("--data-root", "data"), ("--exec-root", "exec"), ("--pidfile", "pid")] {
+        for (flag, name) in [("--data-root", self.data), ("--exec-root", "exec"), ("--pidfile", "pid")] {
             command.arg(flag).arg(self.path(name));
         }
         command.args(["-H", &self.host()]);
@@ -168,6 +170,14 @@ impl PrivateEngine {
         let (log, ended) = Log::read(child.stderr.take().expect("it is piped"));
         self.running = Some((child, ended));
         log.line("API listen on").await;
+    }
+
+    /// Stops it properly, moves everything that it keeps to another folder, and starts it there.
+    pub(crate) async fn move_data(&mut self) {
+        self.end(Signal::TERM);
+        std::fs::rename(self.path(self.data), self.path("moved")).expect("the same file system");
+        self.data = "moved";
+        self.start().await;
     }
 
     /// Stops it properly and starts it with other flags.

@@ -286,7 +286,7 @@
 //!   groups 1), `doctor` measures it and says so.
 //! * **One mount for all packages, and names that nobody guesses.** Containers stand before a list is known,
 //!   and a mount cannot be added to one that runs; a container made for each list would cost a new session
-//!   some 400 ms. So each has one read-only mount of all layers, whose directory cannot be listed
+//!   a start. So each has one read-only mount of all layers, whose directory cannot be listed
 //!   ([`packages`]).
 //! * **A warm part is restored, not imported, where its image can do that.** Importing takes a Python
 //!   container 1.3 s of a processor and 131 MiB of its own; mapping what one clean container had imported

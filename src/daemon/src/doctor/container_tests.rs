@@ -57,6 +57,7 @@ fn good() -> ContainerFacts {
         warm: None,
         carrier: TrialCarrier::Direct,
         runtime: "runc".into(),
+        engine_makes_network: false,
         lacks: Vec::new(),
     };
     ContainerFacts { tried: Ok(tried), warm_wanted: false, owner: "doctor-1-x".into(), left: None }
@@ -135,6 +136,8 @@ fn each_defect_gives_its_check_and_no_other() {
         assert_eq!(lacks(&checks), [(name, Fail)]);
         assert!(checks.iter().any(|check| check.found.starts_with("one")));
     }
+    let checks = judge(&with(|t| t.engine_makes_network = true));
+    assert!(checks.iter().any(|check| check.found.contains("The engine makes it")), "{checks:?}");
     let facts = ContainerFacts { warm_wanted: true, ..good() };
     assert_eq!(lacks(&judge(&facts)), [("warm", Warn)]);
     let facts = ContainerFacts { tried: Err("no room".into()), ..good() };

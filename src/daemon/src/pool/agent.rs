@@ -19,10 +19,11 @@ use tokio::io::AsyncReadExt;
 use tokio_tar::Archive;
 use tracing::{debug, info, warn};
 
-use self::files::AgentFile;
 pub use self::files::AgentFiles;
+use self::files::{AgentFile, FOLDER_MODE};
 use super::container::gone;
-use super::spec::{APP, OWNER};
+use super::loopback;
+use super::spec::{APP, Blueprint, OWNER};
 use crate::engine::{
     ContainerId, ContainerSpec, Engine, EngineError, HostConfig, ImageRef, Mount, MountType, Volume,
     VolumeName, VolumeOptions, VolumeSpec,
@@ -63,21 +64,25 @@ pub enum AgentError {
     Name(#[from] crate::engine::NameError),
 }
 
-/// Makes sure that the agent's volume exists and holds the program. `image` is any image of the engine: the
-/// archive API needs a container, which is made from that image, never started, and removed.
+/// What containers of this runtime need before the first of them is made: the agent's volume exists and holds
+/// the program, and it is settled who makes their loopback. `image` is any image of the engine: the archive
+/// API needs a container, which is made from that image, never started, and removed.
 ///
 /// Daemons that start at the same time take turns at writing: the name of the writing container is the lock.
+/// The engine gives the volume these labels if it has to make it.
 ///
 /// # Errors
 /// See [`AgentError`].
-pub(super) async fn ensure(
+pub(super) async fn ready(
     engine: &Engine,
     image: &ImageRef,
-    owner: &[String; 2],
-    files: &AgentFiles,
+    blueprint: &Blueprint,
+    runtime: &str,
+    labels: BTreeMap<String, String>,
 ) -> Result<(), AgentError> {
-    let labels = labels(owner[1].strip_prefix(OWNER).and_then(|value| value.strip_prefix('=')));
-    put(engine, image, owner, (files.volume_name()?, files), labels).await.map(drop)
+    let (volume, files) = blueprint.agent_for(runtime);
+    put(engine, image, &blueprint.owned(), (volume.clone(), &files), labels).await?;
+    loopback::settle(engine, image, blueprint, runtime).await
 }
 
 /// The labels of the volume, if a daemon of this owner makes it.
@@ -166,12 +171,11 @@ pub(super) async fn refill(
     put(engine, &spec.image.parse()?, &owned, (mount.source.parse()?, files), labels).await
 }
 
-/// The same as [`ensure`] in a volume of this name, for a caller that must not leave the shared volume
-/// behind. Whether anything was missing.
+/// Makes sure that a volume of this name exists and holds these files. Whether anything was missing.
 ///
 /// # Errors
 /// See [`AgentError`].
-pub(super) async fn put(
+async fn put(
     engine: &Engine,
     image: &ImageRef,
     owner: &[String; 2],
@@ -243,12 +247,15 @@ async fn fill(
     if holds(engine, helper, files).await? {
         return Ok(());
     }
-    engine.archive_put(helper, AGENT_DIR, files.archive().await?.into()).await?;
+    engine.archive_put(helper, "/", files.archive().await?.into()).await?;
     if holds(engine, helper, files).await? { Ok(()) } else { Err(AgentError::Differs(name.clone())) }
 }
 
-/// Whether the volume has exactly these files, with their modes.
+/// Whether the volume has exactly these files, with their modes and its own.
 async fn holds(engine: &Engine, helper: &ContainerId, files: &AgentFiles) -> Result<bool, AgentError> {
+    if engine.archive_stat(helper, AGENT_DIR).await?.permissions() != FOLDER_MODE {
+        return Ok(false);
+    }
     for file in files.all() {
         if !holds_one(engine, helper, &file).await? {
             return Ok(false);

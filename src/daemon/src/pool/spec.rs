@@ -389,7 +389,7 @@ impl Blueprint {
     }
 
     /// Who makes the loopback of its containers.
-    fn loopback(&self, runner: &Runner) -> Loopback {
+    pub(super) fn loopback(&self, runner: &Runner) -> Loopback {
         self.runtimes.loopback(&runner.bounds.runtime).unwrap_or_default()
     }
 

@@ -10,7 +10,7 @@ use super::container::{self, ArmedContainer, ContainerStartError};
 use super::core::Uid;
 use super::runtimes::Runtimes;
 use super::spec::{Blueprint, Plan};
-use super::{AgentError, PoolConfig, RunnerTerms, agent, disk, layers, loopback, runner, warm};
+use super::{AgentError, PoolConfig, RunnerTerms, agent, disk, layers, runner, warm};
 use crate::engine::{Engine, EngineError};
 
 /// Why there is no specimen.
@@ -66,8 +66,8 @@ impl Specimen {
             first_user: info.first_user(),
             runtimes: Runtimes::new(&info.default_runtime),
         };
-        agent::ensure(engine, &runner.image_id, &blueprint.owned(), files).await?;
-        loopback::settle(engine, &runner.image_id, &blueprint, &runner.bounds.runtime).await?;
+        let runtime = runner.bounds.runtime.as_str();
+        agent::ready(engine, &runner.image_id, &blueprint, runtime, agent::labels(Some(owner))).await?;
         let plan = blueprint.plan(&runner, Uid(uid)).ok_or_else(unknown)?;
         let place = runner.bounds.place;
         match container::start(engine, plan.clone(), Uid(uid), runner, &config.terms).await {

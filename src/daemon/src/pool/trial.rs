@@ -80,6 +80,8 @@ pub struct TrialReport {
     pub carrier: TrialCarrier,
     /// The name of its runtime.
     pub runtime: String,
+    /// Whether the engine made its network, and not the runtime, which takes less time.
+    pub engine_makes_network: bool,
     /// What programs lack under this runtime, one sentence each.
     pub lacks: Vec<String>,
 }
@@ -178,7 +180,7 @@ async fn attempt(
     let agent: VolumeName = format!("paddock-agent-{}", config.owner).parse()?;
     let readable: VolumeName = format!("paddock-agent-{}-readable", config.owner).parse()?;
     let labels = owned.iter().filter_map(|label| label.split_once('='));
-    let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let labels: BTreeMap<_, _> = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
     go_on()?;
     let blueprint = Blueprint {
         owner: config.owner.clone(),
@@ -191,14 +193,11 @@ async fn attempt(
         runtimes: runtimes.clone(),
     };
     let runtime = runner.bounds.runtime.as_str();
-    let labels: BTreeMap<String, String> = labels;
     let mut terms = config.terms.clone();
     terms.orphan_after = ORPHAN_AFTER;
     let start = async || -> Result<_, TrialError> {
-        let (volume, files) = blueprint.agent_for(runtime);
-        agent::put(engine, &runner.image_id, owned, (volume.clone(), &files), labels.clone()).await?;
+        agent::ready(engine, &runner.image_id, &blueprint, runtime, labels.clone()).await?;
         go_on()?;
-        loopback::settle(engine, &runner.image_id, &blueprint, runtime).await?;
         let plan = blueprint.plan(runner, uid).ok_or(TrialError::NoName)?;
         let host = plan.container.host_config.clone();
         let begun = Instant::now();
@@ -224,9 +223,21 @@ async fn attempt(
     let violations = proof::violations(&facts, &runner.bounds, uid);
     let carrier = carrier(engine, &container);
     let lacks = runtimes::lacks(&facts, &info.kernel_version);
+    let engine_makes_network = !blueprint.loopback(runner).is_of_runtime();
     let runtime = blueprint.runtimes.name(runtime).to_owned();
     let image = runner.image.clone();
-    Ok(TrialReport { image, facts, violations, asked, armed, warm, carrier, runtime, lacks })
+    Ok(TrialReport {
+        image,
+        facts,
+        violations,
+        asked,
+        armed,
+        warm,
+        carrier,
+        runtime,
+        engine_makes_network,
+        lacks,
+    })
 }
 
 async fn warmed(engine: &Engine, container: &ArmedContainer, stop: &CancellationToken) -> Option<Duration> {

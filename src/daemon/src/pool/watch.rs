@@ -245,9 +245,8 @@ impl EngineWatch {
         let bounds = Bounds { runtime: runtime.to_owned(), ..first.bounds.clone() };
         let runner = Arc::new(Runner { bounds, ..first.clone() });
         let prove = async || -> Result<ProbeReport, PoolError> {
-            let (_, files) = blueprint.agent_for(runtime);
-            agent::ensure(&self.engine, &runner.image_id, &blueprint.owned(), &files).await?;
-            loopback::settle(&self.engine, &runner.image_id, blueprint, runtime).await?;
+            let labels = agent::labels(Some(&self.owner));
+            agent::ready(&self.engine, &runner.image_id, blueprint, runtime, labels).await?;
             Ok(proof::prove(&self.engine, blueprint, &runner, uid, &self.terms).await?)
         };
         let facts = match prove().await {

@@ -13,7 +13,7 @@
 //! can end (paused, killed, out of memory, half removed) would need a way back. The volumes need none: any
 //! image of the runner starts over them, in the way that every container starts, and an engine that has only
 //! volumes to keep has nothing to restore after its own restart. What this costs is one create, some 10 ms of
-//! the 300 ms of a start.
+//! the 100 ms of a start.
 //!
 //! To the core a kept workspace is a runner of its own, with a UID of its own and no idle containers. Which
 //! session a workspace belongs to, and how long it is kept, is the session's to know. This module must never

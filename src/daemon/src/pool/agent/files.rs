@@ -6,7 +6,7 @@
 use std::fmt;
 
 use bytes::Bytes;
-use paddock_proto::limits::CA_FILE;
+use paddock_proto::limits::{AGENT_DIR, CA_FILE};
 use sha2::{Digest, Sha256};
 use tokio_tar::{Builder, EntryType, Header};
 
@@ -27,6 +27,10 @@ const READABLE_MODE: u32 = 0o555;
 
 /// Everybody may read the other files.
 const OTHERS_MODE: u32 = 0o444;
+
+/// Nobody may list the folder. All containers share it, so a program that watched it would learn when others
+/// start programs, and one that locked it would tell them something.
+pub(super) const FOLDER_MODE: u32 = 0o711;
 
 /// The files of the volume. Two values that are equal make one volume.
 #[derive(Clone, Default)]
@@ -73,33 +77,40 @@ impl AgentFiles {
         std::iter::once(program).chain(others).collect()
     }
 
-    /// The volume's name, made of its content.
+    /// The volume's name, made of its content and modes.
     ///
     /// # Errors
     /// None that can happen: see [`AgentError::Name`].
     pub(in crate::pool) fn volume_name(&self) -> Result<VolumeName, AgentError> {
-        let hashes = self.all().into_iter().map(|file| Sha256::digest(file.content));
-        let hash = hashes.reduce(|one, other| Sha256::digest([one, other].concat())).unwrap_or_default();
-        let hash = if self.is_readable { Sha256::digest(hash) } else { hash };
-        Ok(format!("{PREFIX}{}", hex(&hash[..DIGITS / 2])).parse()?)
+        let mut hash = Sha256::new_with_prefix(FOLDER_MODE.to_be_bytes());
+        for AgentFile { name, mode, content } in self.all() {
+            hash.update(mode.to_be_bytes());
+            for part in [name.as_bytes(), content] {
+                hash.update(part.len().to_be_bytes());
+                hash.update(part);
+            }
+        }
+        Ok(format!("{PREFIX}{}", hex(&hash.finalize()[..DIGITS / 2])).parse()?)
     }
 
-    /// All of them, packed.
+    /// All of them and their folder, packed to be unpacked at the root of a container: an engine leaves the
+    /// mode of the folder in which it unpacks as it is.
     pub(super) async fn archive(&self) -> std::io::Result<Vec<u8>> {
         let mut builder = Builder::new(Vec::new());
         // The engine guesses the compression from the first bytes, and never takes a directory entry for
         // compressed data.
+        let folder = AGENT_DIR.trim_start_matches('/');
         let mut root = Header::new_gnu();
         root.set_entry_type(EntryType::Directory);
-        root.set_mode(0o755);
+        root.set_mode(FOLDER_MODE);
         root.set_size(0);
-        builder.append_data(&mut root, ".", tokio::io::empty()).await?;
+        builder.append_data(&mut root, format!("{folder}/"), tokio::io::empty()).await?;
         for file in self.all() {
             let mut header = Header::new_gnu();
             header.set_entry_type(EntryType::Regular);
             header.set_mode(file.mode);
             header.set_size(file.content.len() as u64);
-            builder.append_data(&mut header, file.name, file.content).await?;
+            builder.append_data(&mut header, format!("{folder}/{}", file.name), file.content).await?;
         }
         builder.into_inner().await
     }

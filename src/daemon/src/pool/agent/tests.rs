@@ -118,11 +118,20 @@ async fn pack(file: &AgentFile<'_>) -> Response<Full<Bytes>> {
     header.set_mode(file.mode);
     header.set_size(file.content.len() as u64);
     builder.append_data(&mut header, file.name, file.content).await.unwrap();
-    let stat = r#"{"name":"agent","size":1,"mode":73,"mtime":"2026-01-01T00:00:00Z"}"#;
+    archived("agent", 0o111, builder.into_inner().await.unwrap())
+}
+
+/// What the engine says of the volume's folder.
+fn folder() -> Response<Full<Bytes>> {
+    archived(".paddock", 1 << 31 | FOLDER_MODE, Vec::new())
+}
+
+fn archived(name: &str, mode: u32, body: Vec<u8>) -> Response<Full<Bytes>> {
+    let stat = serde_json::json!({ "name": name, "size": 1, "mode": mode, "mtime": "2026-01-01T00:00:00Z" });
     Response::builder()
         .header("content-type", "application/x-tar")
-        .header("x-docker-container-path-stat", BASE64_STANDARD.encode(stat))
-        .body(Full::new(builder.into_inner().await.unwrap().into()))
+        .header("x-docker-container-path-stat", BASE64_STANDARD.encode(stat.to_string()))
+        .body(Full::new(body.into()))
         .unwrap()
 }
 
@@ -240,8 +249,9 @@ async fn engine(has_program: bool) -> Fake {
             json(StatusCode::CREATED, serde_json::json!({ "Id": id(), "Warnings": [] }).to_string())
         }
         _ if what == start && before == 0 => refused(StatusCode::BAD_REQUEST),
-        _ if what == stat && !has_program => refused(StatusCode::NOT_FOUND),
-        _ if what == stat || what == get => packed.lock().unwrap().pop_front().unwrap(),
+        _ if what == stat && !has_program && before == 0 => refused(StatusCode::NOT_FOUND),
+        _ if what == stat => folder(),
+        _ if what == get => packed.lock().unwrap().pop_front().unwrap(),
         _ => done(),
     })
     .await
@@ -251,7 +261,7 @@ async fn engine(has_program: bool) -> Fake {
 /// volume are there or not, until it is filled.
 async fn refusing(has_files: bool) -> Fake {
     let packed = Mutex::new(packed().await);
-    let (get, put) = (of("GET", "/archive"), of("PUT", "/archive"));
+    let [head, get, put] = ["HEAD", "GET", "PUT"].map(|method| of(method, "/archive"));
     let is_filled = AtomicBool::new(has_files);
     Fake::new(move |what, before| match what {
         "POST /volumes/create" => json(StatusCode::CREATED, VOLUME),
@@ -263,6 +273,7 @@ async fn refusing(has_files: bool) -> Fake {
             is_filled.store(true, Ordering::SeqCst);
             json(StatusCode::OK, "")
         }
+        _ if what == head => folder(),
         _ if what == get && !is_filled.load(Ordering::SeqCst) => refused(StatusCode::NOT_FOUND),
         _ if what == get => packed.lock().unwrap().pop_front().unwrap(),
         _ => done(),
@@ -290,7 +301,7 @@ async fn a_container_starts_after_all_if_the_agents_volume_was_removed() {
     let [first, again] = [of("POST", "/start"), of("POST", "/start")];
     // The volume is made, and read in a container that is never started.
     let read = vec![of("GET", "/archive"); AgentFiles::default().all().len()];
-    let filled = [made.to_vec(), read, vec![of("DELETE", "")]].concat();
+    let filled = [made.to_vec(), vec![of("HEAD", "/archive")], read, vec![of("DELETE", "")]].concat();
     let all = [made.to_vec(), vec![first, of("HEAD", "/archive")], filled, vec![again]].concat();
     assert_eq!(fake.asked()[..all.len()], all);
 }
@@ -300,4 +311,35 @@ async fn a_container_that_does_not_start_for_another_reason_is_not_started_again
     let fake = engine(true).await;
     start(&fake, (&of("POST", "/start"), 2)).await;
     assert_eq!(fake.asked()[2..], [of("POST", "/start"), of("HEAD", "/archive")]);
+}
+
+#[tokio::test]
+async fn a_folder_that_programs_could_list_is_filled_again_with_its_mode() {
+    let packed = Mutex::new(packed().await);
+    let [head, get, put] = ["HEAD", "GET", "PUT"].map(|method| of(method, "/archive"));
+    let is_filled = AtomicBool::new(false);
+    let fake = Fake::new(move |what, _| match what {
+        "POST /containers/create" => {
+            json(StatusCode::CREATED, serde_json::json!({ "Id": id(), "Warnings": [] }).to_string())
+        }
+        "POST /volumes/create" => json(StatusCode::CREATED, VOLUME),
+        _ if what == put => {
+            is_filled.store(true, Ordering::SeqCst);
+            json(StatusCode::OK, "")
+        }
+        _ if what == head && !is_filled.load(Ordering::SeqCst) => {
+            archived(".paddock", 1 << 31 | 0o755, Vec::new())
+        }
+        _ if what == head => folder(),
+        _ if what == get => packed.lock().unwrap().pop_front().unwrap(),
+        _ => done(),
+    })
+    .await;
+    let (files, name) = (AgentFiles::default(), named('a').parse().unwrap());
+    let owned = [APP.to_owned(), format!("{OWNER}={OWN}")];
+    let image = format!("sha256:{}", "a".repeat(64)).parse().unwrap();
+    let was_lacking =
+        super::put(&fake.engine, &image, &owned, (name, &files), BTreeMap::new()).await.unwrap();
+    assert!(was_lacking);
+    assert_eq!(fake.count(&of("PUT", "/archive")), 1, "{:?}", fake.asked());
 }
