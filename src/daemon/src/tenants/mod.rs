@@ -38,6 +38,7 @@ mod part;
 mod places;
 mod token;
 pub mod turns;
+mod watched;
 pub mod weigh;
 mod window;
 
@@ -55,7 +56,6 @@ use self::credits::Credits;
 pub use self::credits::ProgramCredit;
 use self::ease::Ease;
 pub use self::fair::{TenantId, TenantShare};
-use self::file::Stamp;
 pub use self::file::TokensFile;
 pub(crate) use self::file::is_there;
 pub use self::limited::Limited;
@@ -64,6 +64,7 @@ use self::places::Places;
 pub use self::places::RunPlace;
 pub(crate) use self::token::TokenTable;
 pub use self::token::{KnownToken, MAX_TOKENS, TenantLimits, TenantTerms};
+use self::watched::Watched;
 use crate::cluster::limits::LimitParts;
 use crate::metrics::Metrics;
 use crate::store::StoreClock;
@@ -105,19 +106,6 @@ pub struct Tenants {
 struct Names {
     ids: HashMap<Arc<str>, TenantId>,
     named: Vec<Arc<str>>,
-}
-
-/// The file as it was looked at last.
-#[derive(Default)]
-struct Watched {
-    stamp: Option<Stamp>,
-    tokens: Vec<KnownToken>,
-    /// Whether it was there once.
-    is_known: bool,
-    /// What is wrong with it.
-    fault: Option<String>,
-    /// The time of the last look.
-    looked: Option<SystemTime>,
 }
 
 /// A request in flight. Dropping it ends it.
@@ -365,58 +353,17 @@ impl Tenants {
 
     /// Takes up what has changed since the last look.
     fn look(&self, now: SystemTime) {
-        let changed = self.file.as_ref().and_then(|file| self.read_if_changed(file));
+        let (has_changed, went_back) = {
+            let mut watched = self.watched();
+            (self.file.as_ref().is_some_and(|file| watched.look(file, &self.metrics)), watched.went_back(now))
+        };
         let ends = self.book().next_end().is_some_and(|end| end <= now);
-        // The clock had jumped forward, and is right again: so are the tokens that seemed to be over.
-        let went_back = self.watched().looked.replace(now).is_some_and(|last| now < last);
-        if changed.is_some() || ends || went_back {
+        if has_changed || ends || went_back {
             let (tokens, is_known) = {
                 let watched = self.watched();
                 (watched.tokens.clone(), watched.is_known)
             };
             self.turn_page(&tokens, is_known, now);
-        }
-    }
-
-    /// Reads the file if it has changed; `None` if there is nothing new, or nothing good.
-    fn read_if_changed(&self, file: &TokensFile) -> Option<()> {
-        let path = &file.path;
-        let stamp = file::stamp(path);
-        let mut watched = self.watched();
-        let read = match stamp {
-            Ok(None) if !watched.is_known => return None, // there never was one
-            Ok(None) => Err("it is not there any more: `paddock token add` makes a new one".to_owned()),
-            Ok(Some(stamp)) if watched.stamp == Some(stamp) => return None,
-            Ok(Some(stamp)) => {
-                watched.stamp = Some(stamp);
-                file::read(path)
-            }
-            Err(error) => Err(format!("it cannot be looked at: {error}")),
-        };
-        match read {
-            Ok(tokens) => {
-                if watched.is_known {
-                    info!(tokens = tokens.len(), file = %path.display(), "the file of tokens was read again");
-                }
-                if let Err(error) = file.set_mark() {
-                    warn!("cannot note in the store that callers need a token: {error}");
-                }
-                (watched.tokens, watched.is_known, watched.fault) = (tokens, true, None);
-                self.metrics.tokens_file(true);
-                Some(())
-            }
-            Err(why) => {
-                let why = format!("the file of tokens {}: {why}", path.display());
-                if watched.fault.as_ref() != Some(&why) {
-                    warn!("{why}; the tokens that it had before stay good");
-                    watched.fault = Some(why);
-                }
-                if watched.stamp.is_some() && !path.exists() {
-                    watched.stamp = None; // another file, whatever its stamp
-                }
-                self.metrics.tokens_file(false);
-                None
-            }
         }
     }
 
