@@ -16,7 +16,7 @@ const UNKNOWN: &str = "that kernel does not have it";
 const UNBOUNDED: &str = "that kernel has no such bound: what it takes counts as memory of the container";
 
 /// The rows that are answered in another way, and why that harms nobody.
-const DIFFERENT: [(&str, &str); 27] = [
+const DIFFERENT: [(&str, &str); 28] = [
     ("fork-bomb", ENDS),
     ("memory", ENDS),
     ("memfd", ENDS),
@@ -36,6 +36,7 @@ const DIFFERENT: [(&str, &str); 27] = [
     ("iptables", OWN),
     ("proc-attributes", OWN),
     ("pid-1", "the environment and the maps of PID 1 can be read: no secret is in them"),
+    ("agent-folder", "the program can be read; a watch is that kernel's, which has one container"),
     ("pid-1-files", "the environment and the maps of PID 1 can be read: no secret is in them"),
     ("node-natives", "the environment and the maps of PID 1 can be read: no secret is in them"),
     ("pid-1-namespaces", "their files can be opened, and setns is refused"),
