@@ -1,5 +1,8 @@
-//! `deploy/setup`, as far as it can be tested without another host: who may use an engine that it starts.
+//! `deploy/setup`, as far as it can be tested without another host: who may use an engine that it starts, and how
+//! much of the processors that engine gets.
 
+use std::io::ErrorKind;
+use std::path::Path;
 use std::process::Command;
 
 /// The group of the engine's socket, for a user in these groups, on a host with these accounts.
@@ -40,4 +43,28 @@ fn the_engines_socket_is_only_for_the_intended_users() {
     );
     assert_eq!(group("ann", &own, ann, "ann,bob"), "docker", "bob was added to it");
     assert_eq!(group("root", &[("root", 0)], "root:x:0:0:root:/root:/bin/bash", ""), "root");
+}
+
+#[test]
+fn the_engine_weighs_less_than_a_container_where_that_can_be_said() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/setup");
+    let own = format!("paddock-test-{}", std::process::id());
+    let run = |group: &str| {
+        // The control groups of a process of the engine, and the weight of that one.
+        let tried = format!(
+            "set -euo pipefail
+            source <(sed -n \"/^light='/,/'\\$/p\" {script})
+            sh -c \"$light\" {group} sh -c 'cat /proc/self/cgroup; cat {group}/cpu.shares {group}/cpu.weight' || true"
+        );
+        let ran = Command::new("bash").args(["-c", &tried]).output().expect("bash");
+        String::from_utf8_lossy(&ran.stdout).into_owned()
+    };
+    let tree = ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup"].into_iter().find(|tree| Path::new(tree).is_dir());
+    let group = format!("{}/{own}", tree.expect("control groups"));
+    let said = run(&group);
+    // A process that has just ended may still be in it.
+    while std::fs::remove_dir(&group).is_err_and(|error| error.kind() == ErrorKind::ResourceBusy) {}
+    assert!(said.contains(&format!("/{own}\n")), "{said}");
+    assert!(said.ends_with("\n128\n") || said.ends_with("\n12\n"), "{said}");
+    assert!(run("/proc/nowhere").contains("cpu"), "it begins all the same");
 }
