@@ -1,5 +1,5 @@
-//! `deploy/setup`, as far as it can be tested without another host: who may use an engine that it starts, and how
-//! much of the processors that engine gets.
+//! `deploy/setup`, as far as it can be tested without another host: who may use an engine that it starts,
+//! and how much of the processors that engine gets.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -54,7 +54,8 @@ fn the_engine_weighs_less_than_a_container_where_that_can_be_said() {
         let tried = format!(
             "set -euo pipefail
             source <(sed -n \"/^light='/,/'\\$/p\" {script})
-            sh -c \"$light\" {group} sh -c 'cat /proc/self/cgroup; cat {group}/cpu.shares {group}/cpu.weight' || true"
+            sh -c \"$light\" {group} cat /proc/self/cgroup
+            cat {group}/cpu.shares {group}/cpu.weight || true"
         );
         let ran = Command::new("bash").args(["-c", &tried]).output().expect("bash");
         String::from_utf8_lossy(&ran.stdout).into_owned()
