@@ -1,7 +1,6 @@
 //! `deploy/setup`, as far as it can be tested without another host: who may use an engine that it starts,
 //! and how much of the processors that engine gets.
 
-use std::io::ErrorKind;
 use std::path::Path;
 use std::process::Command;
 
@@ -63,9 +62,8 @@ fn the_engine_weighs_less_than_a_container_where_that_can_be_said() {
     let tree = ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup"].into_iter().find(|tree| Path::new(tree).is_dir());
     let group = format!("{}/{own}", tree.expect("control groups"));
     let said = run(&group);
-    // A process that has just ended may still be in it.
-    while std::fs::remove_dir(&group).is_err_and(|error| error.kind() == ErrorKind::ResourceBusy) {}
+    std::fs::remove_dir(&group).expect("its only process has ended");
     assert!(said.contains(&format!("/{own}\n")), "{said}");
     assert!(said.ends_with("\n128\n") || said.ends_with("\n12\n"), "{said}");
-    assert!(run("/proc/nowhere").contains("cpu"), "it begins all the same");
+    assert!(run("/proc/nowhere").contains(":/"), "it begins all the same");
 }

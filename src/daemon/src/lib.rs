@@ -285,8 +285,8 @@
 //!   scheduling of PID 1 and System V IPC. Where Linux has no fence (`fcntl` locks, TCP memory with control
 //!   groups 1), `doctor` measures it and says so.
 //! * **One mount for all packages, and names that nobody guesses.** Containers stand before a list is known,
-//!   and a mount cannot be added to one that runs; a container made for each list would cost a new session
-//!   a start. So each has one read-only mount of all layers, whose directory cannot be listed
+//!   and a mount cannot be added to one that runs; a new session would wait for a container that is made for
+//!   its list. So each has one read-only mount of all layers, whose directory cannot be listed
 //!   ([`packages`]).
 //! * **A warm part is restored, not imported, where its image can do that.** Importing takes a Python
 //!   container 1.3 s of a processor and 131 MiB of its own; mapping what one clean container had imported

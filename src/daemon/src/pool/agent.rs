@@ -253,8 +253,11 @@ async fn fill(
 
 /// Whether the volume has exactly these files, with their modes and its own.
 async fn holds(engine: &Engine, helper: &ContainerId, files: &AgentFiles) -> Result<bool, AgentError> {
-    if engine.archive_stat(helper, AGENT_DIR).await?.permissions() != FOLDER_MODE {
-        return Ok(false);
+    match engine.archive_stat(helper, AGENT_DIR).await {
+        Ok(folder) if folder.permissions() == FOLDER_MODE => {}
+        Ok(_) => return Ok(false),
+        Err(error) if error.is_not_found() => return Ok(false),
+        Err(error) => return Err(error.into()),
     }
     for file in files.all() {
         if !holds_one(engine, helper, &file).await? {

@@ -353,9 +353,11 @@ impl Tenants {
 
     /// Takes up what has changed since the last look.
     fn look(&self, now: SystemTime) {
+        let stamped = self.file.as_ref().map(|file| (file, file::stamp(&file.path)));
         let (has_changed, went_back) = {
             let mut watched = self.watched();
-            (self.file.as_ref().is_some_and(|file| watched.look(file, &self.metrics)), watched.went_back(now))
+            let changed = stamped.is_some_and(|(file, stamp)| watched.look(file, stamp, &self.metrics));
+            (changed, watched.went_back(now))
         };
         let ends = self.book().next_end().is_some_and(|end| end <= now);
         if has_changed || ends || went_back {

@@ -31,10 +31,16 @@ impl Watched {
         self.looked.replace(now).is_some_and(|last| now < last)
     }
 
-    /// Reads the file if it has changed. Whether it has, and is good.
-    pub(super) fn look(&mut self, file: &TokensFile, metrics: &Metrics) -> bool {
+    /// Reads the file if it has changed. Whether it has, and is good. `stamp` is what was seen of it before:
+    /// a file system that hangs does so there, while nobody waits for this.
+    pub(super) fn look(
+        &mut self,
+        file: &TokensFile,
+        stamp: std::io::Result<Option<Stamp>>,
+        metrics: &Metrics,
+    ) -> bool {
         let path = &file.path;
-        let read = match file::stamp(path) {
+        let read = match stamp {
             Ok(None) if !self.is_known => return false, // there never was one
             Ok(None) => Err("it is not there any more: `paddock token add` makes a new one".to_owned()),
             Ok(Some(stamp)) if self.stamp == Some(stamp) => return false,

@@ -86,7 +86,7 @@ impl AgentFiles {
         for AgentFile { name, mode, content } in self.all() {
             hash.update(mode.to_be_bytes());
             for part in [name.as_bytes(), content] {
-                hash.update(part.len().to_be_bytes());
+                hash.update((part.len() as u64).to_be_bytes());
                 hash.update(part);
             }
         }
