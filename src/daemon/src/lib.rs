@@ -285,9 +285,9 @@
 //!   scheduling of PID 1 and System V IPC. Where Linux has no fence (`fcntl` locks, TCP memory with control
 //!   groups 1), `doctor` measures it and says so.
 //! * **One mount for all packages, and names that nobody guesses.** Containers stand before a list is known,
-//!   and a mount cannot be added to one that runs; a new session would wait for a container that is made for
-//!   its list. So each has one read-only mount of all layers, whose directory cannot be listed
-//!   ([`packages`]).
+//!   and a mount cannot be added to one that runs. If a container were made for each list, a new session
+//!   would wait for its start. So each has one read-only mount of all layers, whose directory cannot be
+//!   listed ([`packages`]).
 //! * **A warm part is restored, not imported, where its image can do that.** Importing takes a Python
 //!   container 1.3 s of a processor and 131 MiB of its own; mapping what one clean container had imported
 //!   takes milliseconds, and the page cache is shared by all. So the daemon takes a snapshot once, has the

@@ -28,8 +28,8 @@ const READABLE_MODE: u32 = 0o555;
 /// Everybody may read the other files.
 const OTHERS_MODE: u32 = 0o444;
 
-/// Nobody may list the folder. All containers share it, so a program that watched it would learn when others
-/// start programs, and one that locked it would tell them something.
+/// Nobody may list the folder, or watch or lock it: all containers share it. A watch shows when others start
+/// programs, and by a lock two programs can talk.
 pub(super) const FOLDER_MODE: u32 = 0o711;
 
 /// The files of the volume. Two values that are equal make one volume.
