@@ -23,8 +23,8 @@ use super::usage::{Amount, QuotaClaim, SESSION_ENTRIES};
 use super::{Bound, Manifest, Space, StoreError, blocking};
 
 /// The content of a file up to this size goes into the journal itself; a larger one is written to `tmp/`, and
-/// linked.
-const INLINE_FILE: usize = 64 << 10;
+/// linked. That writes it once and not twice, but needs three syncs, one after the other, in place of one.
+const INLINE_FILE: usize = 256 << 10;
 /// At most this many bytes of one batch go into the journal.
 pub(super) const INLINE_BATCH: usize = 16 << 20;
 /// Content for `tmp/` that may wait in memory, over all files of a batch.

@@ -350,7 +350,7 @@ async fn a_reader_of_a_file_sees_one_content_completely() {
     let second = inode();
     save(&space, &[("f", &[b'5'; 10_000])]).await;
     assert_ne!(inode(), second);
-    save(&space, &[("f", &[b'6'; 100_000])]).await;
+    save(&space, &[("f", &[b'6'; 300_000])]).await;
     let linked = inode();
     save(&space, &[("f", b"7")]).await;
     assert_ne!(inode(), linked);

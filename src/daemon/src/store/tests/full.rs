@@ -180,7 +180,7 @@ async fn a_start_that_cannot_apply_one_session_serves_the_others() {
     let root = TempDir::new().unwrap();
     let (live, crashed) = (root.path().join("live"), root.path().join("crashed"));
     let store = Arc::new(once_free(&live, OPTIONS));
-    let big = vec![b'x'; 100_000];
+    let big = vec![b'x'; 300_000];
     for id in ["one", "two"] {
         save(&store.space("default", id).await.unwrap(), &[("a", b"1"), ("big", &big)]).await;
     }

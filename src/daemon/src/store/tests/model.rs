@@ -74,7 +74,7 @@ impl Numbers {
         match self.below(12) {
             0..6 => {
                 // Every content differs from every other, and some are too large for the journal.
-                let size = if self.below(8) == 0 { 70_000 } else { self.index(300) };
+                let size = if self.below(8) == 0 { 300_000 } else { self.index(300) };
                 let mut bytes = format!("{stamp}:").into_bytes();
                 bytes.resize(bytes.len() + size, b'x');
                 Step::Put(path, [0o644, 0o600, 0o755][self.index(3)], bytes)

@@ -159,7 +159,7 @@ async fn a_session_has_one_owner_and_what_a_dead_one_acknowledged_is_with_the_ne
     let a = World { url: by_wire, ..world.clone() }.store(one.path(), "a").await;
     let b = world.store(two.path(), "b").await;
     let space = a.space("t", "s").await.unwrap();
-    save(&space, &[("f", b"of a"), ("d/g", &[b'x'; 200_000])]).await;
+    save(&space, &[("f", b"of a"), ("d/g", &[b'x'; 300_000])]).await;
     let refused = b.space("t", "s").await.err().unwrap();
     assert!(
         is_away(&refused, |error| matches!(error, LedgerError::Elsewhere { node } if node == "a")),
@@ -179,7 +179,7 @@ async fn a_session_has_one_owner_and_what_a_dead_one_acknowledged_is_with_the_ne
     };
     assert!(!a.ledger().unwrap().may_acknowledge(), "taken while its owner could acknowledge");
     assert_eq!(content(&taken, "f"), "of a");
-    assert_eq!(content(&taken, "d/g").len(), 200_000);
+    assert_eq!(content(&taken, "d/g").len(), 300_000);
     save(&taken, &[("f", b"of b")]).await;
 
     // It still has the session in its hands.
@@ -261,7 +261,7 @@ async fn a_session_that_was_on_this_disk_before_goes_into_the_ledger() {
     let (one, two) = (TempDir::new_in(MEMORY).unwrap(), TempDir::new_in(MEMORY).unwrap());
     {
         let store = Arc::new(once_free(one.path(), OPTIONS));
-        save(&store.space("t", "s").await.unwrap(), &[("a/f", b"old"), ("big", &[b'x'; 100_000])]).await;
+        save(&store.space("t", "s").await.unwrap(), &[("a/f", b"old"), ("big", &[b'x'; 300_000])]).await;
     }
     let a = world.store(one.path(), "a").await;
     assert_eq!(a.stored().await.unwrap().len(), 1);
@@ -269,7 +269,7 @@ async fn a_session_that_was_on_this_disk_before_goes_into_the_ledger() {
     a.hand_over("t", "s", "a").await.unwrap();
     a.ledger().unwrap().leave().await.unwrap();
     let b = world.store(two.path(), "b").await;
-    assert_eq!(content(&b.space("t", "s").await.unwrap(), "big").len(), 100_000);
+    assert_eq!(content(&b.space("t", "s").await.unwrap(), "big").len(), 300_000);
 }
 
 #[tokio::test(flavor = "multi_thread")]
