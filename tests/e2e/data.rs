@@ -305,20 +305,20 @@ async fn a_container_lost_during_a_run_is_reported_and_the_run_never_repeated() 
     s.python("open('a', 'w').write('kept')").await.expect_success();
     let view = d.view().await;
     let container = view.the_container("python").await;
-    let mark = d.log.mark();
-    let (ran, ()) = join!(
-        async {
-            s.python("open('b', 'w').write('x')\nprint('begun', flush=True)\nimport time\ntime.sleep(60)")
-                .await
-        },
-        async {
-            d.log.line_since(mark, "request").await;
+    let (ran, ()) =
+        join!(async { s.python("open('b', 'w').write('x')\nimport time\ntime.sleep(60)").await }, async {
+            view.exec(&container, &["sh", "-c", "until [ -s /data/b ]; do sleep 0.01; done"]).await;
             view.kill(&container).await;
-        }
-    );
+        });
     let ran = ran.expect_error("lost").expect_exit(-1);
-    assert_eq!(ran.files(), ["a"]);
-    s.python("import os; print(open('a').read(), os.path.exists('b'))").await.expect_stdout("kept False\n");
+    // For a moment after the processes have died, an engine may still have their memory: a file that the
+    // answer names was saved, and one that it does not name was not.
+    let files = ran.files();
+    assert!(files == ["a"] || files == ["a", "b"], "{files:?}");
+    let b = if files.len() == 2 { "x" } else { "None" };
+    assert_eq!(ran.text("message").contains("were saved"), b == "x", "{}", ran.text("message"));
+    let look = "import os; print(open('a').read(), open('b').read() if os.path.exists('b') else None)";
+    s.python(look).await.expect_stdout(&format!("kept {b}\n"));
     d.stop().await;
 }
 

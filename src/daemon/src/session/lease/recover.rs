@@ -31,7 +31,7 @@ use crate::session::gate::turn::Turn;
 use crate::session::output::capture::Capture;
 use crate::session::port::FoundContainer;
 use crate::session::registry::Session;
-use crate::session::run::finish::SALVAGED;
+use crate::session::run::finish::salvaged;
 use crate::session::run::follow::{Control, OutputSink};
 use crate::session::run::report::{Recovered, RunReport};
 use crate::session::sessions::Sessions;
@@ -154,7 +154,7 @@ impl Sessions {
     /// Reports the code that was in flight in a container that its session cannot have again.
     async fn report_lost(&self, note: &LeaseNote, why: &(dyn Display + Sync), saved: Option<Collected>) {
         let Ok(id) = note.session.parse() else { return };
-        let what_became = if saved.is_some() { SALVAGED } else { "" };
+        let what_became = saved.as_ref().map_or("", salvaged);
         let why = &format!("{why}{what_became}");
         let mut saved = saved.unwrap_or_default();
         for run in note.runs.iter().filter(|run| !run.is_command) {

@@ -60,11 +60,12 @@ impl LostFiles {
         };
         match done {
             Ok(Some(collected)) => {
-                let files = collected.changed.len();
+                let (files, is_partial) = (collected.changed.len(), collected.is_partial);
                 info!(
                     session_id,
                     container = name,
                     files,
+                    is_partial,
                     "files of an earlier daemon's container are saved"
                 );
                 let mut saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);

@@ -49,6 +49,12 @@ impl Leased {
         let session_id = &session.id;
         let saved = tokio::time::timeout(LAST_ATTEMPT, self.try_to_save(session)).await;
         let why = match saved {
+            Ok(Ok(Some(Collected { changed, is_partial: true, .. }))) => {
+                let (container, files) = (self.container.short_id(), changed.len());
+                let why = "not all of its container could be read";
+                error!(%session_id, container, files, why, "files of a session may be lost");
+                return;
+            }
             Ok(Ok(Some(Collected { changed, .. }))) => {
                 self.note.set_unsaved(false);
                 info!(%session_id, files = changed.len(), "files are saved that could not be saved before");

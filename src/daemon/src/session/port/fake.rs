@@ -79,6 +79,9 @@ impl Readable for FakeLease {
         let mut engine = self.container.engine();
         engine.calls.push("pack");
         let archive = engine.archive.clone().ok_or_else(|| refused(EngineOp::ArchiveGet))?;
+        if engine.dies_when_read {
+            engine.status = Some(ContainerStatus::Exited);
+        }
         Ok(Box::new(std::io::Cursor::new(archive)))
     }
 }

@@ -20,10 +20,19 @@ use crate::session::sync::{Collected, DataBounds, SyncError, delta, salvage, sum
 use crate::store::StoreError;
 
 /// Added to the report of a lost run whose files could be saved all the same.
-pub(in crate::session) const SALVAGED: &str = "; the files that it had made until then were saved";
+const SALVAGED: &str = "; the files that it had made until then were saved";
+
+/// Added to the report of a lost run whose container could not be read to its end.
+const PARTLY_SALVAGED: &str =
+    "; of the files that it had made until then, those that could still be read were saved";
 
 /// Added to the report of a lost run whose files the store did not take.
 const NOT_SALVAGED: &str = "; the files that it had made until then are lost: ";
+
+/// What the report of a lost run says about the files that were saved of it.
+pub(in crate::session) fn salvaged(collected: &Collected) -> &'static str {
+    if collected.is_partial { PARTLY_SALVAGED } else { SALVAGED }
+}
 
 /// What the end of a run works with.
 pub(super) struct Finish<'a> {
@@ -115,8 +124,8 @@ impl Finish<'_> {
             let space = &self.turn.session().space;
             match salvage::salvage(space, &*leased.container, self.data).await {
                 Ok(Some(collected)) => {
+                    outcome = salvaged(&collected).to_owned();
                     report.saved(collected);
-                    outcome = SALVAGED.to_owned();
                 }
                 Ok(None) => {}
                 Err(StoreError::Pending(_)) => outcome = SALVAGED.to_owned(), // they will be in place

@@ -85,6 +85,8 @@ pub(in crate::session) struct Collected {
     pub(in crate::session) not_saved: Vec<(Vec<u8>, &'static str)>,
     /// The agent could not be told that all this is saved: its container must not be used again.
     pub(in crate::session) is_container_behind: bool,
+    /// The container may have had more: it went away while it was read, or could not be read to its end.
+    pub(in crate::session) is_partial: bool,
 }
 
 impl Collected {

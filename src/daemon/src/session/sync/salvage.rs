@@ -9,7 +9,10 @@
 //! it: what git would ignore is left out, and the reading ends after a while.
 //!
 //! An engine's archive can leave out what was there without saying so, so a file that it lacks does not count
-//! as removed. It must never take more than the bounds say, nor a file whose bytes are not all there.
+//! as removed. For a moment an engine also says of a container that it runs whose processes are dead, and
+//! archives what its memory leaves behind: nothing. So the engine is asked again afterwards. It must never
+//! take more than the bounds say, nor a file whose bytes are not all there, nor say that all is saved where
+//! it cannot know.
 
 mod ignored;
 
@@ -42,7 +45,7 @@ const COPY: usize = 256 * 1024;
 /// How long the archive of a workspace is read: the call that lost its container waits.
 const WITHIN: Duration = Duration::from_secs(60);
 
-/// Saves what `/data` of this container has and the store has not. `None` if there is nothing to save: the
+/// Saves what `/data` of this container has and the store has not. `None` if nothing can be read of it: the
 /// container does not run any more, and its memory is gone.
 ///
 /// # Errors
@@ -89,6 +92,7 @@ pub(in crate::session) async fn salvage(
     loop {
         if is_on_disk && tokio::time::Instant::now() >= until {
             warn!(name, "the archive of a container is not read to its end: that takes too long");
+            salvage.done.is_partial = true;
             break;
         }
         let member = match tar.next().await {
@@ -97,18 +101,30 @@ pub(in crate::session) async fn salvage(
             Err(error) => {
                 // What came whole before it is kept.
                 warn!(%error, name, "the archive of a container is not whole");
+                salvage.done.is_partial = true;
                 break;
             }
         };
         if !salvage.take(member, &mut tar).await? {
+            salvage.done.is_partial = true;
             break;
         }
+    }
+    if !is_on_disk
+        && !matches!(container.status().await, Ok(ContainerStatus::Running | ContainerStatus::Paused))
+    {
+        warn!(name, "a container ended while its files were read");
+        salvage.done.is_partial = true;
     }
     let Salvage { batch, mut done, names, .. } = salvage;
     batch.commit().await?;
     copy(space, names, &mut done).await?;
     done.changed.retain(|entry| matches!(entry.kind, EntryKind::File(_)));
-    info!(name, files = done.changed.len(), "files were salvaged from a lost container");
+    if done.is_partial && done.changed.is_empty() && done.not_saved.is_empty() {
+        return Ok(None);
+    }
+    let (files, is_partial) = (done.changed.len(), done.is_partial);
+    info!(name, files, is_partial, "files were salvaged from a lost container");
     Ok(Some(done))
 }
 

@@ -30,6 +30,8 @@ pub(in crate::session) struct FakeEngine {
     pub(in crate::session) can_pause: bool,
     /// The archive of `/data`; `None`: it cannot be made.
     pub(in crate::session) archive: Option<Vec<u8>>,
+    /// The container has ended by the time its archive is there.
+    pub(in crate::session) dies_when_read: bool,
     pub(in crate::session) can_unpack: bool,
     /// What was asked of it.
     pub(in crate::session) calls: Vec<&'static str>,
@@ -99,6 +101,7 @@ impl FakeContainer {
             status: Some(ContainerStatus::Running),
             can_pause: true,
             archive: None,
+            dies_when_read: false,
             can_unpack: true,
             calls: Vec::new(),
             unpacked: 0,

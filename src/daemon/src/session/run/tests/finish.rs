@@ -110,6 +110,20 @@ async fn files_that_the_agent_does_not_give_are_rescued_and_the_run_is_no_succes
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_container_that_ends_while_it_is_rescued_is_not_said_to_be_saved_whole() {
+    let partly = Some("of the files that it had made until then, those that could still be read were saved");
+    for (files, said) in [(&[("rescued", "whole")][..], partly), (&[], None)] {
+        let container = FakeContainer::scripted("c1", |script| script.collect = vec![Step::Die]);
+        container.engine().archive = Some(archive(files).await);
+        container.engine().dies_when_read = true;
+        let report = World::new(&[&container]).await.run().await.unwrap();
+        let ReportedEnd::Lost(why) = &report.end else { panic!("{:?}", report.end) };
+        assert_eq!(why.split_once("; ").map(|(_, said)| said), said, "{why}");
+        assert_eq!(report.changed.len(), files.len());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_run_whose_agent_gave_it_up_is_rescued_from_the_container_that_runs_on() {
     let container = FakeContainer::scripted("c1", |script| {
         script.run = vec![Step::UntilEof(Channel::Code), Step::Reset];

@@ -61,6 +61,10 @@ impl Salvaged {
         done.changed.iter().map(|entry| entry.path.as_bytes()).collect()
     }
 
+    fn is_partial(&self) -> bool {
+        self.done.as_ref().unwrap().as_ref().unwrap().is_partial
+    }
+
     fn not_saved(&self) -> Vec<(&[u8], &'static str)> {
         let done = self.done.as_ref().unwrap().as_ref().unwrap();
         done.not_saved.iter().map(|(path, why)| (&path[..], *why)).collect()
@@ -110,7 +114,28 @@ async fn an_archive_that_ends_early_gives_what_was_whole() {
         let done = salvaged(Some(archive[..end].to_vec()), BOUNDS, |_| {}).await;
         assert_eq!((done.changed(), done.not_saved().len()), (vec![&b"first"[..]], not_saved), "{end}");
         assert_eq!(saved(&done.space, "second"), None);
+        assert!(done.is_partial(), "{end}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_container_that_ends_while_it_is_read_only_what_came_is_said_to_be_saved() {
+    let dies = |container: &FakeContainer| container.engine().dies_when_read = true;
+    let done = salvaged(Some(archive(&[("new", "1")]).await), BOUNDS, dies).await;
+    assert_eq!((done.changed(), done.is_partial()), (vec![&b"new"[..]], true));
+    let done = salvaged(Some(whole(&[])), BOUNDS, dies).await;
+    assert!(done.done.unwrap().is_none(), "nothing came, and nobody knows what there was");
+    // What lies on a disk is all there.
+    let done = salvaged(Some(whole(&[])), BOUNDS, |_| {}).await;
+    assert_eq!((done.changed().len(), done.is_partial()), (0, false));
+    let (_dir, store) = store();
+    let space = store.space("o", "s").await.unwrap();
+    let container =
+        FakeContainer::scripted("c1", |script| script.place = DataPlace::Disk(DiskBound::Watched));
+    container.engine().archive = Some(whole(&[]));
+    dies(&container);
+    let done = salvage(&space, &*container.lease().await, BOUNDS).await.unwrap().unwrap();
+    assert!(!done.is_partial);
 }
 
 #[tokio::test(start_paused = true)]
