@@ -5,11 +5,12 @@
 //!                                    └───► Refused ───► DialError
 //! ```
 //!
-//! Neither a [`Dials`] nor a [`DialStream`] keeps the link open. There must never be more of them than
+//! Neither a [`Dials`] nor a [`DialStream`] keeps the link open, and a `Dials` keeps no memory of a link that
+//! is gone: a session has one for as long as it is remembered. There must never be more connections than
 //! [`MAX_DIALS`] on one link.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use paddock_proto::limits::MAX_DIALS;
@@ -35,21 +36,21 @@ pub enum PortDialError {
 /// Connects to the servers of one container; clones share its bound.
 #[derive(Clone)]
 pub struct Dials {
-    shared: Arc<LinkState>,
+    shared: Weak<LinkState>,
     permits: Arc<Semaphore>,
 }
 
 impl Link {
     /// Connects to servers of the container from now on. The value does not keep the link open.
     pub fn dials(&self) -> Dials {
-        Dials { shared: self.shared.clone(), permits: Arc::new(Semaphore::new(MAX_DIALS)) }
+        Dials { shared: Arc::downgrade(&self.shared), permits: Arc::new(Semaphore::new(MAX_DIALS)) }
     }
 }
 
 impl Dials {
     /// Whether the container cannot be reached any more.
     pub fn is_lost(&self) -> bool {
-        self.shared.fault().is_some()
+        self.shared.upgrade().is_none_or(|shared| shared.fault().is_some())
     }
 
     /// Connects to the server on this TCP port of the container's loopback. Dropping the future gives the
@@ -60,17 +61,19 @@ impl Dials {
     pub async fn dial(&self, port: u16) -> Result<DialStream, PortDialError> {
         let too_many = || PortDialError::Refused(ConnectFailure::TooMany);
         let permit = self.permits.clone().try_acquire_owned().map_err(|_| too_many())?;
-        if let Some(fault) = self.shared.fault() {
+        let shared = self.shared.upgrade().ok_or(LinkError::Closed)?;
+        if let Some(fault) = shared.fault() {
             return Err(fault.into());
         }
         let raw = {
-            let mut state = self.shared.lock();
+            let mut state = shared.lock();
             let id = state.mux.open(message::encode(&Request::Dial { port })).map_err(|_| too_many())?;
             let bell = Arc::new(Notify::new());
             state.bells.insert(id, bell.clone());
-            RawStream::new(id, self.shared.clone(), bell)
+            RawStream::new(id, shared.clone(), bell)
         };
-        self.shared.transmit.notify_one();
+        shared.transmit.notify_one();
+        drop(shared);
         match raw.inbound().await? {
             Inbound::Message(bytes) => match message::decode(&bytes).map_err(LinkError::from)? {
                 Reply::Connected => Ok(DialStream { raw, _permit: permit }),
