@@ -311,8 +311,8 @@ async fn a_container_lost_during_a_run_is_reported_and_the_run_never_repeated() 
             view.kill(&container).await;
         });
     let ran = ran.expect_error("lost").expect_exit(-1);
-    // For a moment after the processes have died, an engine may still have their memory: a file that the
-    // answer names was saved, and one that it does not name was not.
+    // The engine may still have the memory of dead processes for a moment. So the file of this run is either
+    // saved and named in the answer, or neither of the two.
     let files = ran.files();
     assert!(files == ["a"] || files == ["a", "b"], "{files:?}");
     let b = if files.len() == 2 { "x" } else { "None" };

@@ -39,6 +39,20 @@ async fn bytes_go_both_ways_until_the_link_is_closed() {
 }
 
 #[tokio::test]
+async fn a_remembered_way_to_servers_keeps_no_memory_of_a_closed_link() {
+    let (link, _mux) = honest(usize::MAX).await;
+    let (dials, state) = (link.dials(), Arc::downgrade(&link.shared));
+    drop(link);
+    let is_gone = async {
+        while state.strong_count() > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), is_gone).await.expect("its memory is given back");
+    assert!(dials.is_lost() && matches!(dials.dial(8000).await, Err(PortDialError::Link(_))));
+}
+
+#[tokio::test]
 async fn an_agent_that_does_not_connect_says_why() {
     for why in [ConnectFailure::Refused, ConnectFailure::Blocked, ConnectFailure::TooMany] {
         let (link, mux) = honest(usize::MAX).await;
