@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
+use crate::raw::put;
 use crate::support::{Answer, Daemon, Opened, PATIENCE, Request, TOKEN, field, within};
 
 /// More connections than a listener has regular places for.
@@ -40,6 +41,28 @@ fn memory(d: &Daemon, name: &str) -> u64 {
 /// The largest growth of the daemon's memory since `before`.
 fn grew(d: &Daemon, before: u64) -> u64 {
     memory(d, "VmHWM").saturating_sub(before)
+}
+
+/// The heaps that the C library has made for the daemon's threads, beside the one of the process: each is
+/// 64 MiB of addresses at a multiple of that, of which the first part is in use.
+fn heaps(d: &Daemon) -> usize {
+    const HEAP: u64 = 64 * MIB;
+    let path = format!("/proc/{}/maps", d.pid().as_raw_nonzero());
+    let maps = std::fs::read_to_string(path).expect("the daemon's maps");
+    let areas: Vec<(u64, u64, &str)> = maps
+        .lines()
+        .filter_map(|line| {
+            let (range, rest) = line.split_once(' ')?;
+            let (from, to) = range.split_once('-')?;
+            let address = |text| u64::from_str_radix(text, 16).ok();
+            Some((address(from)?, address(to)?, rest.split(' ').next()?))
+        })
+        .collect();
+    let is_heap = |pair: &&[(u64, u64, &str)]| {
+        let [(from, used, "rw-p"), (free, to, "---p")] = **pair else { return false };
+        from.is_multiple_of(HEAP) && used == free && to - from == HEAP
+    };
+    areas.windows(2).filter(is_heap).count()
 }
 
 async fn expect_well(d: &Daemon) {
@@ -129,6 +152,23 @@ async fn a_long_text_costs_at_most_four_times_its_size() {
         }
         d.stop().await;
     }
+}
+
+/// What is free in the heap of one thread is of no use to another one: with a heap for each of many threads
+/// the daemon holds ten times what it uses.
+#[tokio::test]
+async fn many_threads_share_few_heaps() {
+    let d = Daemon::start().await;
+    let upload = |n: usize| {
+        let d = &d;
+        async move { put(d, &format!("s-{n}"), "f", vec![b'x'; 600_000]).await.expect(201) }
+    };
+    (0..64).map(upload).collect::<FuturesUnordered<_>>().collect::<Vec<_>>().await;
+    let processors = std::thread::available_parallelism().expect("a number").get();
+    let heaps = heaps(&d);
+    let least = (processors - 1).min(1); // the first one is that of the process
+    assert!((least..=processors).contains(&heaps), "{heaps} heaps on {processors} processors");
+    d.stop().await;
 }
 
 #[tokio::test]

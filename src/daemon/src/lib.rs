@@ -97,7 +97,7 @@
 //! | [`degradation`] | what can fail while the daemon goes on: one table for `/ready`, `doctor`, metrics and alerts |
 //! | [`metrics`] | everything that is counted or measured: one facade whose methods name events |
 //! | [`doctor`] | what this host really enforces, tested in a container; no other module uses it |
-//! | [`config`], [`id`], [`log`], [`trace`], [`build`], `printable`, `listener`, `stand_in_port`, `holder`, `pressure`, `signals` | leaves: settings, random names, log lines and their trace, the commit of this build, text made safe to print, listeners, a stand-in's port, the owner of a lock, how short the processors are, signals |
+//! | [`config`], [`id`], [`log`], [`trace`], [`build`], `printable`, `listener`, `stand_in_port`, [`heaps`], `holder`, `pressure`, `signals` | leaves: settings, random names, log lines and their trace, the commit of this build, text made safe to print, listeners, a stand-in's port, the heaps of the C library, the owner of a lock, how short the processors are, signals |
 //! | [`docs`] | the API for clients, what differs from the documents, the threat model, what was tried where, how to contribute |
 //!
 //! Direction of `use`: `main → app → api → tools → execution → session → pool → {engine, link} → proto`;
@@ -354,6 +354,7 @@ pub mod engine;
 pub mod execution;
 #[cfg(test)]
 mod fuzz_tests;
+pub mod heaps;
 mod holder;
 pub mod id;
 pub mod link;

@@ -10,7 +10,7 @@ use paddock::audit::command::{self as audit_log, AuditArguments};
 use paddock::config::{Config, LogLevel, Overrides};
 use paddock::metrics::Metrics;
 use paddock::tenants::command::{self, TokenArguments};
-use paddock::{app, backup, doctor, stdio, telemetry, terminal};
+use paddock::{app, backup, doctor, heaps, stdio, telemetry, terminal};
 
 /// Runs untrusted code in locked-down Docker containers that are started before the code arrives.
 #[derive(Parser)]
@@ -122,6 +122,7 @@ const DAEMON: &str = "The daemon to connect to, or to become if none is running"
 const UNUSABLE: u8 = 2;
 
 fn main() -> ExitCode {
+    heaps::bound();
     let what = Command::parse().what;
     let env: BTreeMap<String, String> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
