@@ -184,6 +184,13 @@ fn once<'a>(query: &'a str, name: &str) -> Option<Option<&'a str>> {
     values.next().is_none().then_some(first)
 }
 
+/// The tag of a file's content.
+pub(super) fn etag(metadata: &Metadata) -> String {
+    // The kernel sets the time of the last change; a program can set that of the last write as it likes.
+    let changed = i128::from(metadata.ctime()) * 1_000_000_000 + i128::from(metadata.ctime_nsec());
+    format!("\"{:x}-{:x}-{changed:x}\"", metadata.ino(), metadata.len())
+}
+
 /// An open file and its description.
 pub(super) struct Download {
     file: File,
@@ -228,21 +235,14 @@ impl Download {
 
     fn of((file, metadata): (File, Metadata), mime: String, name: Vec<u8>) -> Self {
         let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-        // The kernel sets the time of the last change; a program can set that of the last write as it likes.
-        let changed = i128::from(metadata.ctime()) * 1_000_000_000 + i128::from(metadata.ctime_nsec());
         Self {
-            etag: format!("\"{:x}-{:x}-{changed:x}\"", metadata.ino(), metadata.len()),
+            etag: etag(&metadata),
             file,
             size: metadata.len(),
             mime,
             name,
             modified: httpdate::fmt_http_date(modified.max(SystemTime::UNIX_EPOCH)),
         }
-    }
-
-    /// The tag of this content.
-    pub(super) fn etag(&self) -> &str {
-        &self.etag
     }
 
     pub(super) fn answer(self, method: &Method, headers: &HeaderMap) -> Answer {

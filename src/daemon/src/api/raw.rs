@@ -34,9 +34,9 @@ use self::refusal::RawRefusal;
 pub(super) use self::refusal::status_of;
 use self::staging::Staging;
 use super::body::{Answer, BodyError, Paced, RequestBody, error, full, json as answer};
-use super::files::Download;
+use super::files::{Download, etag};
 use crate::session::{Session, SessionId, TurnKind};
-use crate::store::{Batch, Manifest, Store};
+use crate::store::{Batch, Committed, Manifest, Store};
 use crate::tools::{CallError, Code, Failure, Fault, Tools, check_free, now_ns};
 
 /// The type of archives.
@@ -170,19 +170,17 @@ impl RawFiles {
             batch.admit(&Entry { kind: EntryKind::File(size), ..entry })?;
         }
         batch.keep();
+        batch.look_at(path.clone());
         let staged = StagedUpload { batch, session, _permit: permit };
-        let (tools, store) = (self.tools.clone(), self.store.clone());
+        let tools = self.tools.clone();
         to_its_end(async move {
-            let (session, is_new) =
+            let (session, is_new, saved) =
                 staged.save(&tools, |manifest| check(manifest, &path, must_be_new)).await?;
             let document = tools.uploaded(&session, &path, size);
             let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
             let mut answer = answer(status, &Value::Object(document));
-            let (owner, id) = (session.owner.clone(), session.id.as_str().to_owned());
-            let saved = Download::file(store, owner, id, path).await;
-            if let Some(etag) = saved.and_then(|saved| HeaderValue::from_str(saved.etag()).ok()) {
-                answer.headers_mut().insert(ETAG, etag);
-            }
+            let etag = saved.looked.and_then(|file| HeaderValue::try_from(etag(&file)).ok());
+            answer.headers_mut().extend(etag.map(|etag| (ETAG, etag)));
             Ok(answer)
         })
         .await
@@ -235,20 +233,21 @@ pub(super) struct StagedUpload {
 }
 
 impl StagedUpload {
-    /// Takes the turn, runs `check` once more, and saves. Returns the session and the result of `check`.
+    /// Takes the turn, runs `check` once more, and saves. Returns the session, the result of `check`, and
+    /// what was saved.
     pub(super) async fn save<T>(
         self,
         tools: &Tools,
         check: impl FnOnce(&Manifest) -> Result<T, RawRefusal>,
-    ) -> Result<(Arc<Session>, T), RawRefusal> {
+    ) -> Result<(Arc<Session>, T, Committed), RawRefusal> {
         let Session { owner, id, .. } = &*self.session;
         let turn = tools.services.sessions.enter(owner, id, TurnKind::Whole).await?;
         let session = turn.session().clone();
         // The batch belongs to the session it was staged for: if a call deleted that meanwhile, the commit
         // fails.
         let checked = check(&session.space.manifest())?;
-        self.batch.commit().await?;
-        Ok((session, checked))
+        let saved = self.batch.commit().await?;
+        Ok((session, checked, saved))
     }
 }
 

@@ -9,6 +9,7 @@
 //! A batch that is dropped without a commit leaves nothing. It must never acknowledge a change before the
 //! journal has made it durable.
 
+use std::fs::Metadata;
 use std::io;
 use std::sync::Arc;
 
@@ -41,6 +42,7 @@ pub struct Batch {
     unwritten: Vec<usize>,
     unwritten_bytes: usize,
     claim: QuotaClaim,
+    look_at: Option<RelPath>,
     /// The manifest that `changes` would lead to, and the generation that it was planned from.
     planned: Option<(u64, Manifest)>,
 }
@@ -98,6 +100,8 @@ pub struct Committed {
     pub before: u64,
     /// Their generation just after: the same if nothing was changed.
     pub after: u64,
+    /// The file of [`Batch::look_at`], as it was just after.
+    pub looked: Option<Metadata>,
 }
 
 impl Batch {
@@ -111,8 +115,14 @@ impl Batch {
             unwritten: Vec::new(),
             unwritten_bytes: 0,
             claim,
+            look_at: None,
             planned: None,
         }
+    }
+
+    /// Has the commit look at a file, before anyone else can change it again.
+    pub fn look_at(&mut self, path: RelPath) {
+        self.look_at = Some(path);
     }
 
     /// Removes a path and everything below it.
@@ -280,7 +290,7 @@ impl Batch {
         if self.changes.is_empty() {
             self.space.clone().confirm().await?;
             let now = self.space.locked().generation();
-            return Ok(Committed { put: Vec::new(), before: now, after: now });
+            return Ok(Committed { put: Vec::new(), before: now, after: now, looked: None });
         }
         let lock = self.space.lock().await;
         let commits = self.space.shared.commits.clone();
@@ -314,9 +324,10 @@ impl Batch {
         space.publish(&record, &staged, &after)?;
         let pin = shared.journal.append(&record, staged).map_err(|error| space.lost_here(error))?;
         tracing::debug!(bytes, inodes, "journalled");
-        let committed = Committed { put, before, after: after.generation() };
+        let generation = after.generation();
         space.apply(record, pin, after)?;
-        Ok(committed)
+        let looked = self.look_at.and_then(|path| space.open(&path).ok()?.metadata().ok());
+        Ok(Committed { put, before, after: generation, looked })
     }
 
     /// The manifest as it will be.

@@ -356,3 +356,33 @@ async fn a_reader_of_a_file_sees_one_content_completely() {
     assert_ne!(inode(), linked);
     assert_eq!(content(&space, "f"), "7");
 }
+
+/// A commit that looks at a file sees what it put there, whoever puts another one there next.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_commit_looks_at_its_own_file() {
+    let root = TempDir::new_in(MEMORY).unwrap();
+    let store = Arc::new(once_free(root.path(), OPTIONS));
+    let space = store.space("default", "s").await.unwrap();
+    let put = |size: usize| {
+        let space = space.clone();
+        async move {
+            let mut batch = Batch::new(space);
+            batch.file(file("f"));
+            batch.write(&vec![b'x'; size]).await.unwrap();
+            batch.keep();
+            batch.look_at(path("f"));
+            let looked = batch.commit().await.unwrap().looked.expect("a file");
+            assert_eq!(looked.len(), size as u64);
+        }
+    };
+    for _ in 0..20 {
+        let puts: Vec<_> = (1..=8).map(|size| tokio::spawn(put(size))).collect();
+        for one in puts {
+            one.await.unwrap();
+        }
+    }
+    let mut batch = Batch::new(space.clone());
+    batch.remove(path("f"));
+    batch.look_at(path("f"));
+    assert!(batch.commit().await.unwrap().looked.is_none(), "it was removed");
+}

@@ -128,7 +128,8 @@ impl Finish<'_> {
                     report.saved(collected);
                 }
                 Ok(None) => {}
-                Err(StoreError::Pending(_)) => outcome = SALVAGED.to_owned(), // they will be in place
+                // They will be in place. Whether the container was read to its end, the error does not say.
+                Err(StoreError::Pending(_)) => outcome = PARTLY_SALVAGED.to_owned(),
                 Err(error) => outcome = format!("{NOT_SALVAGED}{error}"),
             }
         }

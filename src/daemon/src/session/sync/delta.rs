@@ -223,7 +223,7 @@ pub(in crate::session) async fn collect(
             return Err(LinkError::Refused.into());
         }
     }
-    let Committed { put, before, after } = batch.commit().await?;
+    let Committed { put, before, after, looked: _ } = batch.commit().await?;
     {
         let manifest = space.manifest();
         for path in &gone {
