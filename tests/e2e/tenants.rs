@@ -79,6 +79,11 @@ async fn each_limit_is_told_with_what_is_used_and_when_to_come_back() {
     assert_eq!(raw.json()["error"], "rate_limited");
     d.request("GET", "/status").send().await.expect(200);
 
+    // Beside other tests a container can take longer than calls wait here.
+    within(PATIENCE, "a container", async {
+        while document(&python(&d, &small, "a", "print(1)").send().await.expect(200))["output"] != "1\n" {}
+    })
+    .await;
     // One run at a time, in one session: the second waits, and is told when the wait is over.
     let long = tokio::spawn(python(&d, &small, "a", "import time; time.sleep(12); print('done')").send());
     let metrics = || metrics(&d);
@@ -127,6 +132,41 @@ async fn each_limit_is_told_with_what_is_used_and_when_to_come_back() {
     ] {
         assert!(text.contains(line), "{line} is not in\n{text}");
     }
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn a_call_that_waits_for_a_place_hears_at_once_that_its_session_is_closed() {
+    /// Less than the run would take.
+    const SOON: Duration = Duration::from_secs(15);
+    let store = Store::new();
+    let one = add(&store, &["one", "--limit", "runs=1"]);
+    let d = daemon().store(&store).set("pool.wait", "60s").start().await;
+    let come_to = async |kind: &str| {
+        let line = format!(r#"paddock_tenant_in_use{{kind="{kind}",tenant="one"}} 1"#);
+        within(PATIENCE, &line, async {
+            while !metrics(&d).await.contains(&line) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await;
+    };
+    let close = async |session: &str| {
+        let closed = call(&d, &one, "close_session", json!({ "session_id": session })).send();
+        let closed = within(SOON, "the end of a session", closed).await.expect(200);
+        assert_eq!(document(&closed)["status"], "closed");
+    };
+    let runs = tokio::spawn(python(&d, &one, "a", "import time; time.sleep(300)").send());
+    come_to("runs").await;
+    let waits = tokio::spawn(python(&d, &one, "b", "print(1)").send());
+    come_to("waiting").await;
+    close("b").await;
+    let told = within(SOON, "an answer", waits).await.expect("a task");
+    let told = document(&told.expect(200));
+    assert_eq!(told["error"], "session_not_found", "{told}");
+    close("a").await;
+    let told = document(&within(PATIENCE, "an answer", runs).await.expect("a task").expect(200));
+    assert_eq!(told["error"], "session_not_found", "{told}");
     d.stop().await;
 }
 

@@ -88,27 +88,28 @@ async fn run(
     } else {
         services.sessions.try_enter(owner, &checked.session, code).await?
     };
-    // In its turn, so that the calls of its session keep their order, but before it takes a place.
-    let asked = Instant::now();
-    let credit = async {
-        tokio::select! {
+    // In its turn, so that the calls of its session keep their order.
+    let places = async {
+        let asked = Instant::now();
+        let credit = tokio::select! {
             biased;
-            () = cancel.cancelled() => Err(SessionError::Cancelled),
-            credit = services.sessions.may_begin(owner, &checked.session) => credit,
-        }
+            () = cancel.cancelled() => return Err(SessionError::Cancelled),
+            credit = services.sessions.may_begin(owner, &checked.session) => credit?,
+        };
+        let held_back = asked.elapsed();
+        // A call that waits behind others of its session, or is held back, takes no place.
+        let wait = (services.sessions.bounds().wait + held_back).saturating_sub(begun.elapsed());
+        let place = tokio::select! {
+            place = services.tenants.begin_run(owner, wait) => place.map_err(SessionError::Limited)?,
+            () = cancel.cancelled() => return Err(SessionError::Cancelled),
+        };
+        Ok((credit, held_back, place))
     };
-    let credit = match turn.unless_closed(cancel, credit).await {
+    let (credit, held_back, _place) = match turn.unless_closed(cancel, places).await {
         (Err(SessionError::Cancelled), true) => return Err(SessionError::Closed.into()),
-        (credit, _) => credit?,
+        (places, _) => places?,
     };
-    let held_back = asked.elapsed();
     let turn = if held_back < WORTH_TELLING { turn } else { turn.held_back(held_back) };
-    // A call that waits behind others of its session, or is held back, takes no place.
-    let wait = (services.sessions.bounds().wait + held_back).saturating_sub(begun.elapsed());
-    let _place = tokio::select! {
-        place = services.tenants.begin_run(owner, wait) => place?,
-        () = cancel.cancelled() => return Err(SessionError::Cancelled.into()),
-    };
     drops::take_in(tools, &turn).await?;
     let session = &turn.session().clone();
     put_files(session, checked.files).await?;
