@@ -1,5 +1,7 @@
 //! An engine that is killed during a run and restarted; and an engine that has no runner image at first.
 
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use tokio::join;
@@ -115,6 +117,34 @@ async fn containers_that_outlive_their_engine_stay_in_use_and_leave_nothing() {
     assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
     assert!(!log.text().contains("could not be removed"), "{}", log.text());
     assert!(!log.text().contains("keeps an empty volume"), "{}", log.text());
+}
+
+/// An engine that is killed while it removes a volume keeps a name without a folder, and refuses to remove
+/// it.
+#[tokio::test]
+async fn a_volume_whose_removal_the_engine_did_not_end_is_removed_all_the_same() {
+    let mut engine = PrivateEngine::with_image("paddock-example-sh").await;
+    let d = Daemon::with().env("DOCKER_HOST", &engine.host()).start().await;
+    d.session("s").sh("echo kept > f").await.expect_success();
+    let view = View::on(&engine.host().parse().expect("a host"), &d.store.owner()).await;
+    let volumes = view.volumes().await;
+    let mark = d.log.mark();
+    engine.kill();
+    d.log.line_since(mark, "the engine does not answer").await;
+    for volume in &volumes {
+        let folder = Path::new(&volume.mountpoint);
+        let unmounted = Command::new("umount").arg("--lazy").arg(folder).status().expect("umount");
+        assert!(unmounted.success() && folder.ends_with("_data"), "{folder:?}");
+        std::fs::remove_dir(folder).expect("its folder, which is empty now");
+    }
+    engine.start().await;
+    for volume in &volumes {
+        let again = format!("of a volume again, whose removal it did not end name={}", volume.name);
+        d.log.line_since(mark, &again).await;
+    }
+    d.session("s").sh("cat f").await.expect_stdout("kept\n");
+    let log = d.stop_on(&engine.host()).await;
+    assert!(!log.text().contains("could not be removed"), "{}", log.text());
 }
 
 /// A suspended engine keeps its connections open: only a request shows that it answers nobody.

@@ -68,6 +68,10 @@ pub struct HostConfig {
     /// Volumes and directories, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<Mount>,
+    /// Folders of the host, `host:container`. The engine makes one that is missing, unlike for
+    /// [`Self::mounts`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub binds: Vec<String>,
     /// Path → options such as `rw,nosuid,nodev,size=67108864`. The archive API cannot see the files in these.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub tmpfs: BTreeMap<String, String>,
@@ -294,6 +298,7 @@ mod tests {
                     }),
                     bind_options: Some(BindOptions { non_recursive: true }),
                 }],
+                binds: vec!["/h:/c".into()],
                 tmpfs: map("/tmp", "size=1"),
                 readonly_rootfs: true,
                 cap_drop: vec!["ALL".into()],
@@ -330,7 +335,7 @@ mod tests {
                             "VolumeOptions": {"NoCopy": true, "Labels": {"l": "v"},
                                               "DriverConfig": {"Name": "local", "Options": {"o": "max=1"}}},
                             "BindOptions": {"NonRecursive": true}}],
-                "Tmpfs": {"/tmp": "size=1"}, "ReadonlyRootfs": true, "CapDrop": ["ALL"],
+                "Binds": ["/h:/c"], "Tmpfs": {"/tmp": "size=1"}, "ReadonlyRootfs": true, "CapDrop": ["ALL"],
                 "SecurityOpt": ["no-new-privileges"], "NetworkMode": "none", "IpcMode": "private",
                 "CgroupnsMode": "private", "UsernsMode": "host", "PidsLimit": 1, "Memory": 2, "MemorySwap": 3,
                 "NanoCpus": 4, "Ulimits": [{"Name": "core", "Soft": 0, "Hard": -1}], "ShmSize": 5,

@@ -11,6 +11,7 @@ use tracing::warn;
 use super::agent;
 use super::core::{StartFailure, Uid};
 use super::disk::{self, DataPlace};
+use super::hollow;
 use super::loopback;
 use super::mount::MountError;
 use super::restored::is_miscounted;
@@ -198,7 +199,7 @@ pub(super) async fn remove_volumes(
 ) -> Result<(), EngineError> {
     let home = if place == DataPlace::Memory { None } else { disk::home_of(name) };
     for volume in std::iter::once(name).chain(&home) {
-        match gone(engine.volume_remove(volume).await) {
+        match hollow::remove_volume(engine, volume).await {
             // Nothing here can make the engine remove it; a sweep will, after the engine's next restart.
             Err(error) if is_miscounted(&error) => {
                 warn!(name = %volume, %error, "the engine keeps a volume until it is restarted");

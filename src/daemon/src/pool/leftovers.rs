@@ -19,6 +19,7 @@ use super::REMOVALS;
 use super::container::{ArmedContainer, destroy, gone};
 use super::core::Uid;
 use super::disk::{DataPlace, DiskBound, home_of};
+use super::hollow;
 use super::rescue::{self, LostContainer, Rescue};
 use super::restored::is_miscounted;
 use super::runner::Runner;
@@ -245,7 +246,7 @@ async fn remove_all(engine: &Engine, containers: Vec<ContainerId>, volumes: Vec<
 async fn remove(engine: &Engine, name: Option<(&VolumeName, DataPlace)>, id: Option<&ContainerId>) -> bool {
     let done = match (name, id) {
         (Some((name, place)), Some(id)) => destroy(engine, name, Some(id), place).await,
-        (Some((name, _)), None) => gone(engine.volume_remove(name).await),
+        (Some((name, _)), None) => hollow::remove_volume(engine, name).await,
         (None, Some(id)) => gone(engine.container_remove(id).await),
         (None, None) => Ok(()),
     };

@@ -31,6 +31,7 @@ mod container;
 pub mod core;
 mod disk;
 mod driver;
+mod hollow;
 mod layers;
 mod lease;
 mod leftovers;

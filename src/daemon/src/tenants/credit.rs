@@ -69,6 +69,40 @@ pub(super) struct CreditCore {
     last: u64,
 }
 
+/// Tenants at work, in sums. Operators are not held back, and count as none.
+#[derive(Debug, Default, Clone, Copy)]
+struct AtWork {
+    count: usize,
+    /// What all of them weigh.
+    weight: f64,
+    /// What those weigh that want more than they have.
+    short: f64,
+    /// Those that would have credits if their programs used nothing more.
+    sparing: usize,
+}
+
+impl AtWork {
+    fn with(mut self, account: &Account, now: Instant) -> Self {
+        if !account.share.is_operator && account.is_at_work(now) {
+            self.count += 1;
+            self.weight += account.weight();
+            self.short += if account.is_short() { account.weight() } else { 0.0 };
+            self.sparing += usize::from(account.spares());
+        }
+        self
+    }
+
+    /// Without an account that is as it was when it was added.
+    fn without(mut self, account: &Account, now: Instant) -> Self {
+        let one = Self::default().with(account, now);
+        self.count -= one.count;
+        self.weight -= one.weight;
+        self.short -= one.short;
+        self.sparing -= one.sparing;
+        self
+    }
+}
+
 /// What becomes of programs that waited.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Filled {
@@ -188,7 +222,7 @@ impl CreditCore {
         now: Instant,
     ) -> (CreditId, bool) {
         let id = self.number(share, now);
-        let few = self.few(share.id, now);
+        let few = self.few(share, self.others(share.id, now));
         let Some(account) = self.accounts.get_mut(&share.id) else { return (id, true) };
         let (late, until) = (now + LATE.min(patience / 2), now + patience);
         account.waiting.push_back(Waiting { id, needs_container, late, until });
@@ -278,7 +312,7 @@ impl CreditCore {
 
     /// Whether several tenants are at work. Operators are not held back, and count as none.
     pub(super) fn is_shared(&self, now: Instant) -> bool {
-        self.accounts.values().filter(|one| !one.share.is_operator && one.is_at_work(now)).count() > 1
+        self.at_work(now).count > 1
     }
 
     /// Whether a program waits.
@@ -293,12 +327,15 @@ impl CreditCore {
             let is_paid = account.left >= SAVED && account.waiting.is_empty() && account.begun.is_empty();
             account.is_at_work(now) || !is_paid
         });
-        let tenants: Vec<TenantId> = self.accounts.keys().copied().collect();
         let mut filled = Filled::default();
-        for tenant in tenants {
-            self.refill(tenant, now);
-            let few = self.few(tenant, now);
-            let Some(account) = self.accounts.get_mut(&tenant) else { continue };
+        let mut at_work = self.at_work(now);
+        let tenants: Vec<TenantShare> = self.accounts.values().map(|account| account.share).collect();
+        for share in tenants {
+            let others =
+                self.accounts.get(&share.id).map_or(at_work, |account| at_work.without(account, now));
+            self.refill_beside(share.id, others, now);
+            let few = self.few(share, others);
+            let Some(account) = self.accounts.get_mut(&share.id) else { continue };
             while let Some(Waiting { id, needs_container, .. }) = account.next(few, now) {
                 account.begin(id, needs_container, now);
                 filled.begin.push(id);
@@ -306,6 +343,7 @@ impl CreditCore {
             let impatient = account.waiting.iter().filter(|one| one.until <= now).map(|one| one.id);
             filled.refused.extend(impatient);
             account.waiting.retain(|one| one.until > now);
+            at_work = others.with(account, now);
         }
         filled
     }
@@ -324,46 +362,46 @@ impl CreditCore {
     /// that waits has begun.
     pub(super) fn debt(&self, tenant: TenantId, now: Instant) -> (f64, f64, Duration) {
         let Some(account) = self.accounts.get(&tenant) else { return (SAVED, 0.0, Duration::ZERO) };
-        let (saved, ahead) = (SAVED * self.part(account, now).max(1.0), number(account.waiting.len()));
+        let others = self.others(tenant, now);
+        let (saved, ahead) = (SAVED * self.part(account, others).max(1.0), number(account.waiting.len()));
         let owed = ahead.mul_add(account.cost.max(COST), -account.left).max(0.0);
-        (saved, saved - account.left, Duration::from_secs_f64(owed / self.rate(account, now)))
+        (saved, saved - account.left, Duration::from_secs_f64(owed / self.rate(account, others)))
     }
 
     /// How many programs of this tenant begin beyond its credits between two looks: any number unless another
     /// tenant is at work, and none while the processors are short.
-    fn few(&self, tenant: TenantId, now: Instant) -> usize {
-        let Some(account) = self.accounts.get(&tenant) else { return usize::MAX };
-        if account.share.is_operator || self.others(account, now).next().is_none() {
-            return usize::MAX;
+    fn few(&self, share: TenantShare, others: AtWork) -> usize {
+        match share.is_operator || others.count == 0 {
+            true => usize::MAX,
+            false if self.ease.is_full() => FEW * self.processors,
+            false => 0,
         }
-        if self.ease.is_full() { FEW * self.processors } else { 0 }
+    }
+
+    fn at_work(&self, now: Instant) -> AtWork {
+        self.accounts.values().fold(AtWork::default(), |all, account| all.with(account, now))
     }
 
     /// The other tenants at work.
-    fn others(&self, account: &Account, now: Instant) -> impl Iterator<Item = &Account> {
-        let id = account.share.id;
-        let is_other =
-            move |one: &&Account| one.share.id != id && !one.share.is_operator && one.is_at_work(now);
-        self.accounts.values().filter(is_other)
+    fn others(&self, tenant: TenantId, now: Instant) -> AtWork {
+        let others = self.accounts.values().filter(|account| account.share.id != tenant);
+        others.fold(AtWork::default(), |all, account| all.with(account, now))
     }
 
     /// Seconds of a processor in a second that are a tenant's among all tenants at work.
-    fn part(&self, account: &Account, now: Instant) -> f64 {
-        let others: f64 = self.others(account, now).map(Account::weight).sum();
-        number(self.processors) * account.weight() / (account.weight() + others)
+    fn part(&self, account: &Account, others: AtWork) -> f64 {
+        number(self.processors) * account.weight() / (account.weight() + others.weight)
     }
 
     /// At which its credits fill.
-    fn rate(&self, account: &Account, now: Instant) -> f64 {
-        let part = self.part(account, now);
+    fn rate(&self, account: &Account, others: AtWork) -> f64 {
+        let part = self.part(account, others);
         if !account.is_short() {
             return part;
         }
-        let short: f64 = self.others(account, now).filter(|one| one.is_short()).map(Account::weight).sum();
-        let of_short = number(self.processors) * account.weight() / (account.weight() + short);
-        let is_spared = self.others(account, now).any(Account::spares);
+        let of_short = number(self.processors) * account.weight() / (account.weight() + others.short);
         let floods = account.waiting.len() > FEW * self.processors;
-        match (is_spared, floods) {
+        match (others.sparing > 0, floods) {
             (false, _) => of_short,
             (true, false) => part,
             (true, true) => part.min(of_short * self.ease.part()),
@@ -371,8 +409,12 @@ impl CreditCore {
     }
 
     fn refill(&mut self, tenant: TenantId, now: Instant) {
+        self.refill_beside(tenant, self.others(tenant, now), now);
+    }
+
+    fn refill_beside(&mut self, tenant: TenantId, others: AtWork, now: Instant) {
         let Some(account) = self.accounts.get(&tenant) else { return };
-        let (rate, most) = (self.rate(account, now), SAVED * self.part(account, now).max(1.0));
+        let (rate, most) = (self.rate(account, others), SAVED * self.part(account, others).max(1.0));
         let known = if self.ease.is_full() { DEPOSITED } else { DEPOSITED_SHORT };
         let Some(account) = self.accounts.get_mut(&tenant) else { return };
         let passed = now.saturating_duration_since(account.filled).as_secs_f64();

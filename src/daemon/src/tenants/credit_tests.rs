@@ -439,3 +439,29 @@ fn what_is_left_of_a_deposit_is_given_back_and_no_more() {
         core.fill(later).begin.is_empty() && core.fill(later).begin.is_empty() && core.accounts.is_empty()
     );
 }
+
+#[test]
+fn the_others_of_a_tenant_are_all_at_work_without_it() {
+    let (long_ago, operator) = (Instant::now(), TenantShare { is_operator: true, ..tenant(2, 5) });
+    let now = long_ago + AT_WORK;
+    let mut core = CreditCore::new(2);
+    core.ease(least());
+    core.heard(tenant(3, 7), long_ago);
+    core.heard(tenant(0, 1), now);
+    core.heard(operator, now);
+    spend(&mut core, tenant(1, 3), now);
+    assert!(!core.ask(tenant(1, 3), false, LONG, now).1);
+    assert!(core.ask(tenant(4, 2), false, LONG, now).1);
+    let sums = |all: AtWork| (all.count, all.weight, all.short, all.sparing);
+    let all = core.at_work(now);
+    assert_eq!(sums(all), (3, 6.0, 3.0, 2));
+    for (tenant, account) in &core.accounts {
+        assert_eq!(sums(all.without(account, now)), sums(core.others(*tenant, now)), "{tenant:?}");
+    }
+    // Those that begin in the same moment see what became of the ones before them.
+    core.accounts.get_mut(&TenantId(1)).unwrap().left = 0.01;
+    assert!(core.ask(tenant(5, 1), false, LONG, now).1);
+    spend(&mut core, tenant(5, 1), now);
+    assert_eq!(core.fill(now).begin.len(), 1);
+    assert_eq!(sums(core.at_work(now)), (4, 7.0, 4.0, 3), "what it left as a deposit comes back");
+}
