@@ -131,6 +131,10 @@ async fn a_volume_whose_removal_the_engine_did_not_end_is_removed_all_the_same()
     let mark = d.log.mark();
     engine.kill();
     d.log.line_since(mark, "the engine does not answer").await;
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("the mounts");
+    let volumes: Vec<_> =
+        volumes.iter().filter(|volume| mounts.contains(&format!(" {} ", volume.mountpoint))).collect();
+    assert!(!volumes.is_empty(), "no container has a volume: {mounts}");
     for volume in &volumes {
         let folder = Path::new(&volume.mountpoint);
         let unmounted = Command::new("umount").arg("--lazy").arg(folder).status().expect("umount");

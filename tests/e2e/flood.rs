@@ -158,16 +158,15 @@ async fn a_long_text_costs_at_most_four_times_its_size() {
 /// the daemon holds ten times what it uses.
 #[tokio::test]
 async fn many_threads_share_few_heaps() {
-    let d = Daemon::start().await;
+    // Two of the machine's processors, however many it has.
+    let d = Daemon::with().under(&["taskset", "--cpu-list", "0,1"]).start().await;
     let upload = |n: usize| {
         let d = &d;
         async move { put(d, &format!("s-{n}"), "f", vec![b'x'; 600_000]).await.expect(201) }
     };
     (0..64).map(upload).collect::<FuturesUnordered<_>>().collect::<Vec<_>>().await;
-    let processors = std::thread::available_parallelism().expect("a number").get();
     let heaps = heaps(&d);
-    let least = (processors - 1).min(1); // the first one is that of the process
-    assert!((least..=processors).contains(&heaps), "{heaps} heaps on {processors} processors");
+    assert!(heaps <= 1, "{heaps} heaps beside that of the process, on two processors");
     d.stop().await;
 }
 

@@ -32,6 +32,25 @@ pub(crate) fn refused(answer: &Answer, status: u16, code: &str) {
     assert!(answer.json()["message"].as_str().is_some_and(|message| message.len() > 10), "{}", answer.text());
 }
 
+/// A large file has a second name until the journal is freed: its tag stays the same after that.
+#[tokio::test]
+async fn the_tag_of_a_large_file_stays_while_its_content_does() {
+    let d = Daemon::start().await;
+    let made = put(&d, "s", "big", vec![b'x'; 300_000]).await.expect(201);
+    let staged = d.store.path().join("tmp");
+    within(PATIENCE, "the end of its second name", async {
+        while std::fs::read_dir(&staged).expect("a folder").count() > 0 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+    let head = d.request("HEAD", &at("s", b"big")).send().await.expect(200);
+    assert_eq!(head.header("etag"), made.header("etag"));
+    let over = put(&d, "s", "big", vec![b'y'; 300_000]).await.expect(200);
+    assert_ne!(over.header("etag"), made.header("etag"));
+    d.stop().await;
+}
+
 #[tokio::test]
 async fn one_file_is_put_read_and_deleted() {
     let d = Daemon::start().await;

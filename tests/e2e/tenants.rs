@@ -81,7 +81,9 @@ async fn each_limit_is_told_with_what_is_used_and_when_to_come_back() {
 
     // Beside other tests a container can take longer than calls wait here.
     within(PATIENCE, "a container", async {
-        while document(&python(&d, &small, "a", "print(1)").send().await.expect(200))["output"] != "1\n" {}
+        while document(&python(&d, &small, "a", "print(1)").send().await.expect(200))["output"] != "1\n" {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     })
     .await;
     // One run at a time, in one session: the second waits, and is told when the wait is over.
@@ -137,7 +139,7 @@ async fn each_limit_is_told_with_what_is_used_and_when_to_come_back() {
 
 #[tokio::test]
 async fn a_call_that_waits_for_a_place_hears_at_once_that_its_session_is_closed() {
-    /// Less than the run would take.
+    /// Less than calls wait, and than the run takes.
     const SOON: Duration = Duration::from_secs(15);
     let store = Store::new();
     let one = add(&store, &["one", "--limit", "runs=1"]);

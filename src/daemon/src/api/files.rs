@@ -27,7 +27,7 @@ use super::range::Range;
 use super::transcript;
 use crate::execution::Executions;
 use crate::sign::{Proof, SignedTarget, Signer};
-use crate::store::{SavedFile, Store};
+use crate::store::{INLINE_FILE, SavedFile, Store};
 
 /// One read of a file.
 const PIECE: u64 = 256 * 1024;
@@ -186,9 +186,14 @@ fn once<'a>(query: &'a str, name: &str) -> Option<Option<&'a str>> {
 
 /// The tag of a file's content.
 pub(super) fn etag(metadata: &Metadata) -> String {
-    // The kernel sets the time of the last change; a program can set that of the last write as it likes.
-    let changed = i128::from(metadata.ctime()) * 1_000_000_000 + i128::from(metadata.ctime_nsec());
-    format!("\"{:x}-{:x}-{changed:x}\"", metadata.ino(), metadata.len())
+    // The kernel sets the times of the last change and of the birth; a program can set that of the last write
+    // as it likes. The content of a large file is never changed in place. Its last change can be the removal
+    // of its other name, which the journal needed (`store::batch`).
+    let born = metadata.created().ok().filter(|_| metadata.len() > INLINE_FILE as u64);
+    let born = born.and_then(|born| born.duration_since(SystemTime::UNIX_EPOCH).ok());
+    let changed = || i128::from(metadata.ctime()) * 1_000_000_000 + i128::from(metadata.ctime_nsec());
+    let time = born.map_or_else(changed, |born| i128::try_from(born.as_nanos()).unwrap_or(i128::MAX));
+    format!("\"{:x}-{:x}-{time:x}\"", metadata.ino(), metadata.len())
 }
 
 /// An open file and its description.

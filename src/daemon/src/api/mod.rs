@@ -56,6 +56,7 @@ mod range;
 mod raw;
 mod refusals;
 mod route;
+mod routed;
 mod server;
 mod socket;
 mod stall;

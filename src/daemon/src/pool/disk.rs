@@ -18,9 +18,10 @@ use paddock_proto::limits::{HOME_DATA_DIR, HOME_DIR, HOMES_DIR};
 use paddock_proto::message::DiskLimit;
 use tokio_tar::{Builder, EntryType, Header};
 
+use super::bounds::Bounds;
 use super::core::Uid;
 use super::runner::Runner;
-use super::spec::{APP, Bounds, OWNER};
+use super::spec::{APP, OWNER};
 use crate::engine::{
     DriverConfig, Engine, EngineError, Mount, MountType, VolumeName, VolumeOptions, VolumeSpec,
 };

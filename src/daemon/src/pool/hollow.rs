@@ -9,11 +9,18 @@
 //! It must never start that container, nor bind anything but the folder of a volume that is to be removed.
 
 use paddock_proto::limits::DATA_DIR;
-use tracing::info;
+use tokio::sync::Mutex;
+use tracing::{info, warn};
 
+use super::agent;
 use super::container::gone;
-use super::runner;
-use crate::engine::{ContainerSpec, Engine, EngineError, HostConfig, VolumeName};
+use super::runner::LABEL;
+use super::spec::{APP, OWNER};
+use crate::engine::{Engine, EngineError, VolumeName};
+
+/// Held by whoever makes a folder: made again after another one has removed the volume, it would belong to
+/// nobody.
+static MAKING: Mutex<()> = Mutex::const_new(());
 
 /// Removes a volume, also one whose removal was broken off before.
 ///
@@ -21,15 +28,22 @@ use crate::engine::{ContainerSpec, Engine, EngineError, HostConfig, VolumeName};
 /// The engine's: the volume may then still be there.
 pub(super) async fn remove_volume(engine: &Engine, name: &VolumeName) -> Result<(), EngineError> {
     match gone(engine.volume_remove(name).await) {
-        Err(error) if is_hollow(&error) => {
-            if !make_folder(engine, name).await? {
-                return Err(error);
-            }
-            info!(%name, "the engine has the folder of a volume again, whose removal it did not end");
-            gone(engine.volume_remove(name).await)
-        }
-        done => done,
+        Err(error) if is_hollow(&error) => {}
+        done => return done,
     }
+    let _making = MAKING.lock().await;
+    match gone(engine.volume_remove(name).await) {
+        Err(error) if is_hollow(&error) => {}
+        done => return done,
+    }
+    match make_folder(engine, name).await {
+        Ok(true) => info!(%name, "the engine has the folder of a volume again, whose removal it did not end"),
+        Ok(false) => {
+            warn!(%name, "a volume has lost its folder, and the engine has no image to mend that with")
+        }
+        Err(error) => warn!(%name, %error, "a volume has lost its folder, and the engine made none"),
+    }
+    gone(engine.volume_remove(name).await)
 }
 
 /// Whether the engine refuses to remove a volume because the volume's folder is missing.
@@ -39,24 +53,20 @@ fn is_hollow(error: &EngineError) -> bool {
     matches!(error, EngineError::Api { status, message, .. } if status.is_server_error() && says(message))
 }
 
-/// Has the engine make the folder of a volume; false if it has no image of a runner for a container.
+/// Has the engine make the folder of a volume, in a container of any of its images: nothing of that is used.
+/// False if it has no image.
 async fn make_folder(engine: &Engine, name: &VolumeName) -> Result<bool, EngineError> {
     let volume = engine.volume_inspect(name).await?;
-    let images = engine.image_list(&[runner::LABEL.to_owned()]).await?;
+    let mut images = engine.image_list(&[LABEL.to_owned()]).await?;
+    if images.is_empty() {
+        images = engine.image_list(&[]).await?;
+    }
     let Some(image) = images.into_iter().next() else { return Ok(false) };
-    let spec = ContainerSpec {
-        image: image.id.to_string(),
-        // A sweep that finds it finds a leftover.
-        labels: volume.labels,
-        network_disabled: true,
-        host_config: HostConfig {
-            binds: vec![format!("{}:{DATA_DIR}", volume.mountpoint)],
-            readonly_rootfs: true,
-            ..HostConfig::default()
-        },
-        ..ContainerSpec::default()
-    };
-    let container = engine.container_create(None, &spec).await?.id;
+    // By these labels a sweep finds it as a leftover.
+    let owner = format!("{OWNER}={}", volume.labels.get(OWNER).map_or("", String::as_str));
+    let mut holder = agent::helper(&image.id, Vec::new(), &[APP.to_owned(), owner]);
+    holder.host_config.binds = vec![format!("{}:{DATA_DIR}", volume.mountpoint)];
+    let container = engine.container_create(None, &holder).await?.id;
     let asked = engine.archive_stat(&container, DATA_DIR).await;
     gone(engine.container_remove(&container).await)?;
     asked.map(|_| true)

@@ -27,6 +27,7 @@
 //! nor touch a container or volume that does not carry its owner's label.
 
 mod agent;
+mod bounds;
 mod container;
 pub mod core;
 mod disk;
@@ -66,6 +67,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use self::agent::{AgentError, AgentFiles};
+pub use self::bounds::Bounds;
 pub use self::container::{ArmedContainer, ContainerStartError};
 use self::core::{LeaseRefusal, PoolCore, PoolEvent, PoolSettings, RunnerId, Snapshot, WaiterId};
 pub use self::disk::{DataPlace, DiskBound};
@@ -87,7 +89,7 @@ pub use self::snapshots::{
     Snapshot as WarmSnapshot, SnapshotLabels, SnapshotMount, SnapshotRecords, SnapshotSettings,
     SnapshotState, TakeOutcome, Unsupported as UnsupportedSnapshot,
 };
-pub use self::spec::{Bounds, Plan};
+pub use self::spec::Plan;
 pub use self::specimen::{Specimen, SpecimenError};
 pub use self::warm::{WarmPart, WarmStage};
 use self::watch::FirstLook;

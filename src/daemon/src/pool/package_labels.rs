@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 
+use super::bounds::Bounds;
 use super::disk::DataPlace;
 use super::runner::{Runner, command};
 use super::runner_terms::{FetchBounds, RunnerTerms};
-use super::spec::Bounds;
 
 /// The command that fetches packages.
 const PACKAGES: &str = "sandbox.packages";

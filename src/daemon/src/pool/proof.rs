@@ -10,13 +10,14 @@ use std::time::Duration;
 use paddock_proto::message::{Outside, ProbeReport, Quotas};
 use paddock_proto::{Event, Request};
 
+use super::bounds::Bounds;
 use super::container;
 use super::core::Uid;
 use super::disk::{DataPlace, DiskBound};
 use super::loopback;
 use super::runner::Runner;
 use super::secret::AgentTerms;
-use super::spec::{Blueprint, Bounds};
+use super::spec::Blueprint;
 use crate::engine::Engine;
 use crate::link::{Incoming, LinkError};
 

@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use paddock_proto::limits::HOME_DIR;
 
+use super::bounds::Bounds;
 use super::disk::DataPlace;
 use super::mount::HostMount;
 use super::package_labels::{PackageLabels, packages};
 use super::runner_terms::RunnerTerms;
 use super::snapshots::labels::snapshot_labels;
 use super::snapshots::{SnapshotLabels, SnapshotMount};
-use super::spec::Bounds;
 use crate::engine::{Engine, EngineError, ImageDetail, ImageRef};
 
 /// The label that makes an image a runner.

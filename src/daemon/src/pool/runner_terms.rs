@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
+use super::bounds::Bounds;
 use super::disk::{DataPlace, DiskBound};
 use super::mount::HostMount;
-use super::spec::Bounds;
 use crate::config::RunnerSettings;
 
 /// The bounds and the idle containers of every runner, whether it has an image or not.

@@ -40,8 +40,6 @@ const OVER: &str = "paddock.over";
 const MEMLOCK: u64 = 64 * 1024;
 /// Bytes in POSIX message queues.
 const MSGQUEUE: u64 = 64 * 1024;
-/// Bytes of memory for a warm part: Python's is the largest of ours, some 100 MiB.
-const WARM: u64 = 128 * 1024 * 1024;
 /// Processes of a warm part that forks: itself, the child that waits, and the two processes that free the
 /// memory of that child and of the run's.
 const WARM_PIDS: u64 = 4;
@@ -107,43 +105,6 @@ const MASKED: [&str; 31] = [
 
 const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
-/// The resources of one container; sizes in bytes.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Bounds {
-    /// Memory of programs, without what the file systems in memory may take.
-    pub memory: u64,
-    /// Cores.
-    pub cpus: f64,
-    /// Processes and threads.
-    pub pids: u64,
-    /// Size of `/data`.
-    pub data: u64,
-    /// Entries of `/data`.
-    pub data_inodes: u64,
-    /// Where `/data` lies.
-    pub place: DataPlace,
-    /// Bytes of `/data` that are saved, where it lies on a disk; a session's quota bounds them too.
-    pub stored: u64,
-    /// Size of `/tmp`.
-    pub tmp: u64,
-    /// Size of `/dev/shm`.
-    pub shm: u64,
-    /// Open files of one process.
-    pub open_files: u64,
-    /// Size of one file.
-    pub file_size: u64,
-    /// The OCI runtime, by the engine's name for it; empty for the engine's default.
-    pub runtime: String,
-}
-
-impl Bounds {
-    /// The cgroup's limit, since `/tmp`, shared memory and most `/data` are in memory too.
-    pub fn total_memory(&self) -> u64 {
-        let data = if self.place == DataPlace::Memory { self.data } else { 0 };
-        self.memory.saturating_add(data).saturating_add(self.tmp).saturating_add(self.shm)
-    }
-}
-
 #[cfg(test)]
 impl Blueprint {
     /// The blueprint of the unit tests.
@@ -160,35 +121,6 @@ impl Blueprint {
             first_user: (0, 0),
             runtimes: Runtimes::new("runc"),
         }
-    }
-}
-
-#[cfg(test)]
-impl Bounds {
-    /// The bounds of the unit tests.
-    pub(crate) fn example() -> Self {
-        Bounds {
-            memory: 1 << 29,
-            cpus: 1.0,
-            pids: 128,
-            data: 1 << 28,
-            data_inodes: 16_384,
-            place: DataPlace::Memory,
-            stored: 1 << 28,
-            tmp: 1 << 26,
-            shm: 1 << 24,
-            open_files: 1024,
-            file_size: 1 << 28,
-            runtime: String::new(),
-        }
-    }
-}
-
-impl Runner {
-    /// The memory limit of one container, in bytes: that of programs and file systems, and of a warm part.
-    pub fn container_memory(&self) -> u64 {
-        let warm = if self.warm.is_empty() { 0 } else { WARM };
-        self.bounds.total_memory().saturating_add(warm)
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the specification of a container says, for runners of several kinds.
 
 use super::*;
+use crate::pool::Bounds;
 
 fn made(maps_users: bool) -> HostConfig {
     made_for("", maps_users)

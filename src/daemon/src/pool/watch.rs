@@ -14,6 +14,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
 use super::agent::AgentFiles;
+use super::bounds::Bounds;
 use super::core::Uid;
 use super::driver::DriverMessage;
 use super::leftovers::{Leftovers, Survivor};
@@ -23,7 +24,7 @@ use super::restored;
 use super::runner::{self, Runner};
 use super::runtimes::{self, RuntimeFacts, Runtimes};
 use super::snapshots::{self, SnapshotChecks, SnapshotSettings, WholeSnapshots};
-use super::spec::{Blueprint, Bounds};
+use super::spec::Blueprint;
 use super::workspaces::Workspace;
 use super::{AgentTerms, PoolConfig, PoolError, Rescue, RunnerTerms, agent, disk, loopback, proof};
 use crate::degradation::Degradation;

@@ -25,7 +25,7 @@ use super::{Bound, Manifest, Space, StoreError, blocking};
 
 /// The content of a file up to this size goes into the journal itself; a larger one is written to `tmp/`, and
 /// linked. That writes it once and not twice, but needs three syncs, one after the other, in place of one.
-const INLINE_FILE: usize = 256 << 10;
+pub(crate) const INLINE_FILE: usize = 256 << 10;
 /// At most this many bytes of one batch go into the journal.
 pub(super) const INLINE_BATCH: usize = 16 << 20;
 /// Content for `tmp/` that may wait in memory, over all files of a batch.
@@ -120,7 +120,8 @@ impl Batch {
         }
     }
 
-    /// Has the commit look at a file, before anyone else can change it again.
+    /// Has the commit look at a file, before anyone else can change it again. A batch without changes commits
+    /// nothing, and looks at nothing.
     pub fn look_at(&mut self, path: RelPath) {
         self.look_at = Some(path);
     }

@@ -71,6 +71,7 @@ mod checkpoint;
 mod clock;
 mod error;
 mod execution_files;
+mod folder;
 mod format;
 mod journal;
 mod links;
@@ -93,18 +94,19 @@ mod usage;
 mod writable;
 mod write_queue;
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::SystemTime;
 
-use rustix::fs::FlockOperation;
 use sha2::{Digest, Sha256};
 use tokio::sync::{OwnedMutexGuard, Semaphore};
 
+use folder::{make_dir, random_hex_file, take_lock};
+
+pub(crate) use batch::INLINE_FILE;
 pub use batch::{Batch, Committed};
 pub use before::KeptState;
 pub use error::{Bound, StoreError};
@@ -120,9 +122,8 @@ pub(crate) use format::{FORMAT, NAME as FORMAT_FILE};
 pub(crate) use restored::is_vacant;
 pub(crate) use snapshot::{Snapshot, scratch};
 
-use crate::id::{from_hex, hex, random_hex};
+use crate::id::{from_hex, hex};
 use remote::Wanted;
-use replace::replace;
 use shared::SharedState;
 pub(crate) use usage::RESERVE;
 use usage::Usage;
@@ -396,23 +397,6 @@ impl Drop for Store {
     }
 }
 
-/// Makes the folder of a store if it is missing, and takes its lock.
-fn take_lock(root: &Path) -> Result<File, StoreError> {
-    let what = |path: &Path| format!("cannot use the store at {}", path.display());
-    if let Some(why) = trust::of_root(root) {
-        return Err(StoreError::io(what(root))(io::Error::new(io::ErrorKind::PermissionDenied, why)));
-    }
-    make_dir(root).map_err(StoreError::io(what(root)))?;
-    let path = root.join("lock");
-    let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
-    let lock = lock.map_err(StoreError::io(what(&path)))?;
-    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(lock),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(StoreError::InUse(root.to_owned())),
-        Err(error) => Err(StoreError::io(what(&path))(error.into())),
-    }
-}
-
 /// The name of a session's directory: text of a caller never becomes part of a path.
 fn hash(owner: &str, session: &str) -> String {
     let mut digest = Sha256::new();
@@ -435,46 +419,6 @@ pub(crate) async fn blocking<T: Send + 'static>(
         Err(error) => Err(StoreError::io(
             "a file operation did not finish: its thread panicked, or the daemon is stopping",
         )(io::Error::other(error))),
-    }
-}
-
-fn make_dir(path: &Path) -> io::Result<()> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
-}
-
-/// Syncs a directory, so that a rename into it survives a crash.
-fn sync_dir(path: &Path) -> Result<(), StoreError> {
-    let sync = || File::open(path)?.sync_all();
-    sync().map_err(StoreError::io(format!("cannot sync {}", path.display())))
-}
-
-/// The content of a file of `bytes` random bytes in hex, made the first time.
-fn random_hex_file(root: &Path, name: &str, bytes: usize) -> Result<String, StoreError> {
-    let path = root.join(name);
-    let what = || format!("cannot use {}", path.display());
-    match File::open(&path) {
-        Ok(file) => {
-            trust::of_secret(&file).map_err(StoreError::io(what()))?;
-            let mut text = String::new();
-            file.take(1024).read_to_string(&mut text).map_err(StoreError::io(what()))?;
-            let text = text.trim().to_owned();
-            if text.len() == bytes * 2 && text.bytes().all(|b| b.is_ascii_hexdigit()) {
-                return Ok(text);
-            }
-            let error = io::Error::new(
-                io::ErrorKind::InvalidData,
-                format!("it does not hold {} hexadecimal digits, which a daemon wrote; remove it", bytes * 2),
-            );
-            Err(StoreError::io(what())(error))
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let text: String = random_hex::<32>().chars().take(bytes * 2).collect();
-            let staged = root.join("tmp").join(name);
-            replace(&path, &staged, format!("{text}\n").as_bytes(), true).map_err(StoreError::io(what()))?;
-            sync_dir(root)?;
-            Ok(text)
-        }
-        Err(error) => Err(StoreError::io(what())(error)),
     }
 }
 

@@ -1,6 +1,8 @@
 //! Tests of the store on a real file system.
 
 use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 

@@ -1,5 +1,8 @@
 //! The rules of CPU credits, by numbers.
 
+use proptest::collection::vec;
+use proptest::prelude::*;
+
 use super::*;
 
 const MS: Duration = Duration::from_millis(1);
@@ -458,10 +461,61 @@ fn the_others_of_a_tenant_are_all_at_work_without_it() {
     for (tenant, account) in &core.accounts {
         assert_eq!(sums(all.without(account, now)), sums(core.others(*tenant, now)), "{tenant:?}");
     }
-    // Those that begin in the same moment see what became of the ones before them.
-    core.accounts.get_mut(&TenantId(1)).unwrap().left = 0.01;
-    assert!(core.ask(tenant(5, 1), false, LONG, now).1);
-    spend(&mut core, tenant(5, 1), now);
-    assert_eq!(core.fill(now).begin.len(), 1);
-    assert_eq!(sums(core.at_work(now)), (4, 7.0, 4.0, 3), "what it left as a deposit comes back");
+}
+
+impl CreditCore {
+    /// What [`CreditCore::fill`] does, looking at all others for each tenant anew.
+    fn fill_one_by_one(&mut self, now: Instant) -> Filled {
+        self.accounts.retain(|_, account| {
+            let is_paid = account.left >= SAVED && account.waiting.is_empty() && account.begun.is_empty();
+            account.is_at_work(now) || !is_paid
+        });
+        let mut filled = Filled::default();
+        for share in self.accounts.values().map(|account| account.share).collect::<Vec<_>>() {
+            self.refill(share.id, now);
+            let few = self.few(share, self.others(share.id, now));
+            let account = self.accounts.get_mut(&share.id).unwrap();
+            while let Some(Waiting { id, needs_container, .. }) = account.next(few, now) {
+                account.begin(id, needs_container, now);
+                filled.begin.push(id);
+            }
+            let is_over = |one: &Waiting| one.until <= now;
+            filled.refused.extend(account.waiting.iter().filter(|one| is_over(one)).map(|one| one.id));
+            account.waiting.retain(|one| !is_over(one));
+        }
+        filled
+    }
+}
+
+proptest! {
+    #[test]
+    fn all_are_filled_as_if_one_after_the_other(
+        events in vec((0..6_u32, 0..8_u32, 0..400_u32, 0.0..3.0_f64), 1..120),
+    ) {
+        let begun = Instant::now();
+        let (mut together, mut alone) = (CreditCore::new(2), CreditCore::new(2));
+        let (mut now, mut ids) = (begun, Vec::new());
+        for (of, what, ms, seconds) in events {
+            now += MS * ms;
+            let share = TenantShare { is_operator: of == 5, ..tenant(of, of + 1) };
+            let mut each = |act: &mut dyn FnMut(&mut CreditCore)| [&mut together, &mut alone].map(act);
+            match what {
+                0..3 => ids.push((share.id, each(&mut |core| {
+                    let _ = core.ask(share, of % 2 == 0, SECOND * 3, now);
+                }), together.last)),
+                3 => drop(each(&mut |core| core.heard(share, now))),
+                4 => drop(each(&mut |core| core.ease(if ms % 2 == 0 { least() } else { Ease::default() }))),
+                5 | 6 => if let Some((tenant, _, id)) = ids.get(ms as usize % ids.len().max(1)).copied() {
+                    each(&mut |core| match what {
+                        5 => core.used(tenant, CreditId(id), seconds, now),
+                        _ => core.end(tenant, CreditId(id), now),
+                    });
+                },
+                _ => {}
+            }
+            prop_assert_eq!(together.fill(now), alone.fill_one_by_one(now));
+            let left = |core: &CreditCore| core.accounts.values().map(|one| one.left).collect::<Vec<_>>();
+            prop_assert_eq!(left(&together), left(&alone));
+        }
+    }
 }

@@ -19,12 +19,13 @@ use tokio_tar::{Builder, EntryType, Header};
 
 use super::*;
 use crate::engine::EngineLimits;
+use crate::pool::bounds::Bounds;
 use crate::pool::container;
 use crate::pool::core::Uid;
 use crate::pool::loopback::Loopback;
 use crate::pool::runner::Runner;
 use crate::pool::secret::AgentTerms;
-use crate::pool::spec::{Blueprint, Bounds};
+use crate::pool::spec::Blueprint;
 
 const OWN: &str = "0123456789abcdef0123456789abcdef";
 const VOLUME: &str = r#"{"Name":"paddock-any","Driver":"local"}"#;

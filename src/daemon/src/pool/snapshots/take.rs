@@ -22,11 +22,11 @@ use tokio::io::AsyncReadExt;
 use tokio_tar::Archive;
 use tracing::{debug, info};
 
+use super::super::bounds::Bounds;
 use super::super::core::LeaseRefusal;
 use super::super::disk::{DataPlace, DiskBound};
 use super::super::proof;
 use super::super::runner::Runner;
-use super::super::spec::Bounds;
 use super::super::warm::WarmStage;
 use super::super::{Lease, Pool};
 use super::core::TakeFailure;

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use super::notes::{LeaseNote, LeaseNotes};
 use crate::pool::{LostContainer, Rescue};
@@ -73,6 +73,14 @@ impl LostFiles {
             }
             Ok(None) => {
                 error!(session_id, container = name, "what a container had since its last save is lost");
+            }
+            Err(StoreError::Pending(error)) => {
+                warn!(
+                    session_id,
+                    container = name,
+                    %error,
+                    "those files of a container that could still be read are saved, and not yet in place"
+                );
             }
             Err(error) => error!(session_id, container = name, %error, "files of a session are lost"),
         }

@@ -100,14 +100,15 @@ async fn run(
         // A call that waits behind others of its session, or is held back, takes no place.
         let wait = (services.sessions.bounds().wait + held_back).saturating_sub(begun.elapsed());
         let place = tokio::select! {
-            place = services.tenants.begin_run(owner, wait) => place.map_err(SessionError::Limited)?,
+            biased;
             () = cancel.cancelled() => return Err(SessionError::Cancelled),
+            place = services.tenants.begin_run(owner, wait) => place.map_err(SessionError::Limited)?,
         };
         Ok((credit, held_back, place))
     };
     let (credit, held_back, _place) = match turn.unless_closed(cancel, places).await {
-        (Err(SessionError::Cancelled), true) => return Err(SessionError::Closed.into()),
-        (places, _) => places?,
+        (_, true) => return Err(SessionError::Closed.into()),
+        (places, false) => places?,
     };
     let turn = if held_back < WORTH_TELLING { turn } else { turn.held_back(held_back) };
     drops::take_in(tools, &turn).await?;
