@@ -495,7 +495,8 @@ proptest! {
         let begun = Instant::now();
         let (mut together, mut alone) = (CreditCore::new(2), CreditCore::new(2));
         let (mut now, mut ids) = (begun, Vec::new());
-        [&mut together, &mut alone].map(|core| core.ease(least()));
+        together.ease(least());
+        alone.ease(least());
         for (of, what, ms, seconds) in events {
             now += MS * ms;
             let share = TenantShare { is_operator: of == 3, ..tenant(of, of + 1) };
