@@ -1,7 +1,7 @@
 //! What becomes of a request that was admitted: the node that it is for, and the part of the daemon that
 //! serves its route.
 //!
-//! It must never serve a route by another right than the one that it asks for.
+//! A route that needs a token must never be served to somebody who showed none.
 
 use bytes::Bytes;
 use futures_util::TryStreamExt;

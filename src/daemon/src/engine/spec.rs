@@ -68,8 +68,8 @@ pub struct HostConfig {
     /// Volumes and directories, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<Mount>,
-    /// Folders of the host, `host:container`. The engine makes one that is missing, unlike for
-    /// [`Self::mounts`].
+    /// Folders of the host, each as `host:container`. The engine makes a folder that is missing. For
+    /// [`Self::mounts`] it would refuse.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub binds: Vec<String>,
     /// Path → options such as `rw,nosuid,nodev,size=67108864`. The archive API cannot see the files in these.

@@ -1,6 +1,6 @@
-//! The resources that one container may use, and what its control group is told of them.
+//! The resources of one container, and the limit of its memory that follows from them.
 //!
-//! It must never leave out anything that is in memory: what the group does not count, nothing bounds.
+//! Everything that lies in memory must be part of that limit: files in memory, and a warm part.
 
 use super::disk::DataPlace;
 use super::runner::Runner;

@@ -1,10 +1,10 @@
-//! Volumes whose removal the end of their engine broke off.
+//! Volumes that lost their folder, because their engine was killed while it removed them.
 //!
-//! To remove a volume, the engine removes the folder with its content and then what it knows of it. One that
-//! is killed in between keeps the volume, and refuses from then on to remove it, also after a restart: before
-//! that it unmounts the folder, and there is none (seen with Docker 20.10). For a container that binds a
-//! folder of the host the engine makes the folder if it is missing. So the daemon asks for a path in such a
-//! container, as it does elsewhere ([`super::restored`]), and removes the volume again.
+//! The engine removes first the folder of a volume, and then its own note of the volume. If it is killed
+//! between the two, the note stays. From then on the engine refuses to remove the volume, also after a
+//! restart, because it tries to unmount the folder first (seen with Docker 20.10). But when a container binds
+//! a folder of the host that is missing, the engine makes that folder. So the daemon makes such a container,
+//! asks for a path in it, as [`super::restored`] does too, and removes the volume again.
 //!
 //! It must never start that container, nor bind anything but the folder of a volume that is to be removed.
 
@@ -18,8 +18,8 @@ use super::runner::LABEL;
 use super::spec::{APP, OWNER};
 use crate::engine::{Engine, EngineError, VolumeName};
 
-/// Held by whoever makes a folder: made again after another one has removed the volume, it would belong to
-/// nobody.
+/// One task at a time makes a folder. A second one could make it again after the first has removed the
+/// volume, and then nobody would know of the folder.
 static MAKING: Mutex<()> = Mutex::const_new(());
 
 /// Removes a volume, also one whose removal was broken off before.

@@ -359,7 +359,7 @@ async fn a_reader_of_a_file_sees_one_content_completely() {
     assert_eq!(content(&space, "f"), "7");
 }
 
-/// A commit that looks at a file sees what it put there, whoever puts another one there next.
+/// A commit looks at its own file, also if another upload replaces that file just afterwards.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_commit_looks_at_its_own_file() {
     let root = TempDir::new_in(MEMORY).unwrap();

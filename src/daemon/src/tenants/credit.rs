@@ -77,7 +77,7 @@ struct AtWork {
     weight: f64,
     /// What those weigh that want more than they have.
     short: f64,
-    /// Those that would have credits if their programs used nothing more.
+    /// How many would have credits left if their programs used nothing more.
     sparing: usize,
 }
 
@@ -436,3 +436,7 @@ fn number(count: usize) -> f64 {
 #[cfg(test)]
 #[path = "credit_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "credit_sums_tests.rs"]
+mod sums_tests;
