@@ -7,7 +7,8 @@ use std::process::{Child, Command, Stdio};
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::support::{Daemon, PATIENCE, Ran, Request, Setup, within};
+use crate::support::{Daemon, PATIENCE, Ran, Request, Setup, Store, field, within};
+use crate::tenants::add;
 
 /// Servers of `packages/index.py`, ended when this is dropped.
 pub(crate) struct Index {
@@ -121,6 +122,20 @@ except ModuleNotFoundError as e: print(e)";
     ] {
         assert!(metrics.contains(line), "{line}\n{metrics}");
     }
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn where_there_are_several_tenants_a_fetch_is_charged_to_the_one_that_asked() {
+    let (index, store) = (Index::start().await, Store::new());
+    let other = add(&store, &["other"]);
+    let d = index.daemon().store(&store).set("log.level", "debug").start().await;
+    let asked = d.session("a").python("import good; print(good.VERSION)").bearer(&other);
+    asked.with("packages", json!(["good==1.0"])).await.expect_stdout("1.0\n");
+    let line = d.log.line("a fetch has ended").await;
+    assert_eq!(field(&line, "is_charged").as_deref(), Some("true"), "{line}");
+    let cpu_us: u64 = field(&line, "cpu_us").and_then(|us| us.parse().ok()).expect("a number");
+    assert!(cpu_us > 10_000, "pip alone takes more: {line}");
     d.stop().await;
 }
 

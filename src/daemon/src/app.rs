@@ -222,7 +222,7 @@ impl App {
         let executions = Executions::new(sessions.clone(), bounds, notifications.clone(), links.clone());
         let packages = Packages::open(
             &config.packages,
-            (&pool, &egress, &metrics),
+            (&pool, &egress, &tenants, &metrics),
             (store.secret("packages.secret")?, store.folder("packages")?),
             config.timeouts.max,
         );

@@ -16,7 +16,7 @@ use paddock_proto::message::{CollectRules, Input, Limit, Outcome, RunEnd, RunLim
 use paddock_proto::{Channel, Event, Request};
 use serde::Deserialize;
 use tokio::sync::{RwLock, mpsc};
-use tracing::error_span;
+use tracing::{debug, error_span};
 
 use super::layer_tar::{LayerBounds, LayerTar};
 use super::list::PackageList;
@@ -26,7 +26,7 @@ use crate::link::{Incoming, LinkError, Stream};
 use crate::pool::core::LeaseRefusal;
 use crate::pool::{LayerError, Layers, Lease, PackageLabels, Pool, Registry, Runner, fetcher_of};
 use crate::session::new_run_id;
-use crate::tenants::TenantShare;
+use crate::tenants::{TenantShare, Tenants};
 
 /// Bytes of each of its streams that are read: a line, or a sentence.
 const SAID: usize = 64 * 1024;
@@ -179,6 +179,8 @@ pub(super) struct Fetcher {
     pub(super) pool: Pool,
     pub(super) layers: Layers,
     pub(super) egress: Arc<Egress>,
+    /// They pay for what they have fetched.
+    pub(super) tenants: Arc<Tenants>,
     pub(super) index: IndexSettings,
     pub(super) bounds: LayerBounds,
     pub(super) timeout: Duration,
@@ -194,7 +196,7 @@ struct Lock {
 
 impl Fetcher {
     /// Fetches a list for programs of this runner into this directory among the layers, in the turn of the
-    /// tenant that asked for it.
+    /// tenant that asked for it, which pays for the container and its processor.
     pub(super) async fn fetch(
         &self,
         tenant: TenantShare,
@@ -208,13 +210,17 @@ impl Fetcher {
         let (hosts, is_configured) = self.index.destinations(*registry);
         let policy = self.egress.grant_registry(&hosts, is_configured)?;
         let lease = self.pool.lease(&fetcher_of(&runner.language), tenant).await?;
-        let id = new_run_id();
+        let credit = self.tenants.begin_work(tenant);
+        credit.took_container();
+        let (id, packages) = (new_run_id(), list.entries().join(" "));
         let span = error_span!("fetch", run_id = id, language = runner.language);
         let gateway = self.egress.gateway(&lease.link, OWNER, Arc::default(), span).open();
         let network = gateway.admit(&id, policy);
         let argv = fetch.iter().chain(list.entries()).cloned().collect();
         let stream = lease.link.request(&Request::Run(self.spec(&lease, id, argv, *registry)))?;
         let (end, said) = self.follow(&stream).await?;
+        credit.used(Duration::from_micros(end.metered_us));
+        debug!(packages, cpu_us = end.metered_us, is_charged = credit.is_counted(), "a fetch has ended");
         let locked = locked(&end, &said, self.timeout).map_err(|error| match blocked(&network) {
             // What was blocked explains more than what the installer made of it.
             Some(blocked) => FetchError::new(FetchFault::NoNetwork, format!("{blocked}; {error}")),

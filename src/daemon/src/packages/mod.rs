@@ -53,8 +53,8 @@ use crate::engine::ImageRef;
 use crate::id::{hex, random_hex};
 use crate::metrics::Metrics;
 use crate::pool::{FetchBounds, Pool, Runner};
-use crate::tenants::TenantShare;
 use crate::tenants::turns::FairPlaces;
+use crate::tenants::{TenantShare, Tenants};
 
 /// The most layers: the agent that removes others is told of each in its arguments.
 const MAX_LAYERS: usize = 512;
@@ -162,7 +162,7 @@ impl Packages {
     /// known of them; a program runs for `longest` at most.
     pub fn open(
         settings: &PackagesSettings,
-        (pool, egress, metrics): (&Pool, &Arc<Egress>, &Metrics),
+        (pool, egress, tenants, metrics): (&Pool, &Arc<Egress>, &Arc<Tenants>, &Metrics),
         (key, folder): ([u8; 32], PathBuf),
         longest: Duration,
     ) -> Option<Arc<Self>> {
@@ -176,6 +176,7 @@ impl Packages {
                 pool: pool.clone(),
                 layers,
                 egress: egress.clone(),
+                tenants: tenants.clone(),
                 index: settings.index.clone(),
                 bounds: LayerBounds { bytes: settings.layer_bytes, entries: settings.layer_entries },
                 timeout: settings.timeout,

@@ -56,7 +56,7 @@ const LAST: f64 = 0.25;
 /// processors, and that wait without their tenant flooding.
 const FEW: usize = 4;
 
-/// One program, from when it asks until it ends.
+/// One program or piece of [work](CreditCore::work), from when it asks until it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct CreditId(u64);
 
@@ -238,6 +238,16 @@ impl CreditCore {
         let id = self.number(share, now);
         if let Some(account) = self.accounts.get_mut(&share.id) {
             account.begun.insert(id, Begun { sent: Some(now), ..Begun::default() });
+        }
+        id
+    }
+
+    /// The daemon begins work of its own that a tenant asked for, such as a fetch of packages. It waits for
+    /// nothing and is never [sent](Self::sent), so it says nothing of what programs cost.
+    pub(super) fn work(&mut self, share: TenantShare, now: Instant) -> CreditId {
+        let id = self.number(share, now);
+        if let Some(account) = self.accounts.get_mut(&share.id) {
+            account.begun.insert(id, Begun::default());
         }
         id
     }

@@ -112,6 +112,24 @@ pub(super) fn spend(core: &mut CreditCore, of: TenantShare, now: Instant) {
 }
 
 #[test]
+fn work_of_the_daemon_is_charged_and_is_no_measure_of_programs() {
+    let (now, of) = (Instant::now(), tenant(1, 1));
+    let mut core = short(now);
+    core.heard(of, now);
+    let before = (core.left(of.id), core.accounts[&of.id].cost);
+    let id = core.work(of, now);
+    core.container(of.id, id, now);
+    core.used(of.id, id, 1.0, now);
+    core.end(of.id, id, now);
+    assert_eq!((core.left(of.id) + CONTAINER + 1.0, core.accounts[&of.id].cost), before);
+    let (id, begins) = (core.work(of, now), core.ask(of, false, LATE, now).1);
+    core.used(of.id, id, 5.0, now);
+    assert!(begins && !core.ask(of, false, LATE, now).1, "what it asks for waits until it has credits again");
+    core.work(of, now);
+    assert!(core.accounts[&of.id].waiting.len() == 1, "and the daemon's work does not");
+}
+
+#[test]
 fn a_flood_has_a_part_of_the_processors_that_is_smaller_the_longer_they_are_short() {
     let now = Instant::now();
     // The flood has an eighth of two processors, and what it had saved; and each second a late one begins.

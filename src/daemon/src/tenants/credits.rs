@@ -137,10 +137,23 @@ impl Credits {
 
     /// A program is under way that an earlier daemon let begin.
     pub(super) fn resume(self: &Arc<Self>, share: TenantShare) -> ProgramCredit {
+        self.at_once(share, CreditCore::resume)
+    }
+
+    /// The daemon begins work of its own that this tenant asked for.
+    pub(super) fn work(self: &Arc<Self>, share: TenantShare) -> ProgramCredit {
+        self.at_once(share, CreditCore::work)
+    }
+
+    fn at_once(
+        self: &Arc<Self>,
+        share: TenantShare,
+        begin: fn(&mut CreditCore, TenantShare, Instant) -> CreditId,
+    ) -> ProgramCredit {
         if share.tenants < 2 {
             return ProgramCredit::default();
         }
-        let id = self.state().core.resume(share, Instant::now());
+        let id = begin(&mut self.state().core, share, Instant::now());
         ProgramCredit { of: Some((self.clone(), share.id, id)) }
     }
 
@@ -240,6 +253,7 @@ mod tests {
         let (credits, alone) = (Credits::on(2), TenantShare { tenants: 1, ..tenant(1) });
         let (program, resumed) = (credits.begin(alone, true, LONG).await.unwrap(), credits.resume(alone));
         program.used(LONG);
+        assert!(!credits.work(alone).is_counted());
         assert!(!program.is_counted() && !resumed.is_counted());
     }
 }

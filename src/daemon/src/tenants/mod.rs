@@ -249,6 +249,12 @@ impl Tenants {
         self.credits.resume(share)
     }
 
+    /// The daemon begins work of its own that this tenant asked for: it is charged for it, and it does not
+    /// wait for credits.
+    pub(crate) fn begin_work(&self, share: TenantShare) -> ProgramCredit {
+        self.credits.work(share)
+    }
+
     /// Whether programs of several tenants are at work.
     pub(crate) fn is_shared(&self) -> bool {
         self.credits.is_shared()
