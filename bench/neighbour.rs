@@ -38,8 +38,8 @@ pool = { uids = "33000-33999" }
 runners = { python = "paddock-runner-python" }
 "#;
 
-/// How long the quiet tenant is measured in each situation: on a slow machine it makes twenty new sessions in
-/// that time, of which the p95 can be told.
+/// How long the quiet tenant is measured in each situation: long enough for the twenty new sessions without
+/// which no p95 is told, on a slow machine too.
 const TIME: Duration = Duration::from_secs(40);
 /// Between two of its calls: somebody who works, and thinks.
 const REST: Duration = Duration::from_millis(40);

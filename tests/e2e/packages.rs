@@ -132,10 +132,9 @@ async fn where_there_are_several_tenants_a_fetch_is_charged_to_the_one_that_aske
     let d = index.daemon().store(&store).set("log.level", "debug").start().await;
     let asked = d.session("a").python("import good; print(good.VERSION)").bearer(&other);
     asked.with("packages", json!(["good==1.0"])).await.expect_stdout("1.0\n");
-    let line = d.log.line("a fetch has ended").await;
-    assert_eq!(field(&line, "is_charged").as_deref(), Some("true"), "{line}");
-    let cpu_us: u64 = field(&line, "cpu_us").and_then(|us| us.parse().ok()).expect("a number");
-    assert!(cpu_us > 10_000, "pip alone takes more: {line}");
+    let line = d.log.line("a fetch was charged to its tenant").await;
+    let charged_us: u64 = field(&line, "charged_us").and_then(|us| us.parse().ok()).expect("a number");
+    assert!(charged_us > 250_000 + 50_000, "the container, and pip takes more than that: {line}");
     d.stop().await;
 }
 

@@ -9,9 +9,11 @@
 //! A fetch is the daemon's, not a caller's: nothing of a session reaches its container, nor anything of a
 //! caller but the checked list. It must never report a layer that the engine has not taken to its end.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use paddock_proto::message::{CollectRules, Input, Limit, Outcome, RunEnd, RunLimits, RunSpec};
 use paddock_proto::{Channel, Event, Request};
 use serde::Deserialize;
@@ -26,7 +28,7 @@ use crate::link::{Incoming, LinkError, Stream};
 use crate::pool::core::LeaseRefusal;
 use crate::pool::{LayerError, Layers, Lease, PackageLabels, Pool, Registry, Runner, fetcher_of};
 use crate::session::new_run_id;
-use crate::tenants::{TenantShare, Tenants};
+use crate::tenants::{ProgramCredit, TenantShare, Tenants};
 
 /// Bytes of each of its streams that are read: a line, or a sentence.
 const SAID: usize = 64 * 1024;
@@ -179,7 +181,7 @@ pub(super) struct Fetcher {
     pub(super) pool: Pool,
     pub(super) layers: Layers,
     pub(super) egress: Arc<Egress>,
-    /// They pay for what they have fetched.
+    /// Who pays for a fetch.
     pub(super) tenants: Arc<Tenants>,
     pub(super) index: IndexSettings,
     pub(super) bounds: LayerBounds,
@@ -212,22 +214,43 @@ impl Fetcher {
         let lease = self.pool.lease(&fetcher_of(&runner.language), tenant).await?;
         let credit = self.tenants.begin_work(tenant);
         credit.took_container();
-        let (id, packages) = (new_run_id(), list.entries().join(" "));
+        let id = new_run_id();
         let span = error_span!("fetch", run_id = id, language = runner.language);
         let gateway = self.egress.gateway(&lease.link, OWNER, Arc::default(), span).open();
         let network = gateway.admit(&id, policy);
         let argv = fetch.iter().chain(list.entries()).cloned().collect();
         let stream = lease.link.request(&Request::Run(self.spec(&lease, id, argv, *registry)))?;
-        let (end, said) = self.follow(&stream).await?;
+        let meter = pin!(meter(&lease, &credit));
+        let bringing = pin!(self.bring(&stream, (runner, directory), &network, &credit));
+        let brought = match select(bringing, meter).await {
+            Either::Left((brought, _)) => brought,
+            Either::Right(((), bringing)) => bringing.await, // the link is lost, or soon says so
+        };
+        debug!(
+            packages = list.entries().join(" "),
+            charged_us = u64::try_from(credit.charged().as_micros()).unwrap_or(u64::MAX),
+            "a fetch was charged to its tenant"
+        );
+        brought
+    }
+
+    /// Waits for the command, and moves what it fetched into the volume.
+    async fn bring(
+        &self,
+        stream: &Stream,
+        (runner, directory): (&Runner, &str),
+        network: &RunNetwork,
+        credit: &ProgramCredit,
+    ) -> Result<Layer, FetchError> {
+        let (end, said) = self.follow(stream).await?;
         credit.used(Duration::from_micros(end.metered_us));
-        debug!(packages, cpu_us = end.metered_us, is_charged = credit.is_counted(), "a fetch has ended");
-        let locked = locked(&end, &said, self.timeout).map_err(|error| match blocked(&network) {
+        let locked = locked(&end, &said, self.timeout).map_err(|error| match blocked(network) {
             // What was blocked explains more than what the installer made of it.
             Some(blocked) => FetchError::new(FetchFault::NoNetwork, format!("{blocked}; {error}")),
             None => error,
         })?;
         stream.say(&Request::Collect(CollectRules::All)).await?;
-        self.put(&stream, runner, directory, locked).await
+        self.put(stream, runner, directory, locked).await
     }
 
     fn spec(&self, lease: &Lease, id: String, argv: Vec<String>, registry: Registry) -> RunSpec {
@@ -310,6 +333,20 @@ impl Fetcher {
             (_, Err(error)) => Err(error.into()),
             (Err(error), Ok(())) => Err(error),
         }
+    }
+}
+
+/// Charges the tenant for what the container computes, also while its files are collected. Ends with the
+/// container's link.
+async fn meter(lease: &Lease, credit: &ProgramCredit) {
+    if !credit.is_counted() {
+        return;
+    }
+    let Ok(stream) = lease.link.request(&Request::Meter) else { return };
+    while let Ok(Incoming::Event(Event::Used { cpu_us })) = stream.next().await {
+        credit.used(Duration::from_micros(cpu_us));
+        // An agent that was taken over could send figures without end.
+        tokio::task::consume_budget().await;
     }
 }
 

@@ -137,12 +137,15 @@ struct Waiting {
     until: Instant,
 }
 
-/// A program that has begun.
+/// A program or work that has begun.
 #[derive(Debug, Default)]
 struct Begun {
     /// What is left of it.
     deposit: f64,
+    /// What it used of the processors.
     used: f64,
+    /// The same, and its container.
+    charged: f64,
     /// When it was sent to its container.
     sent: Option<Instant>,
 }
@@ -196,6 +199,7 @@ impl Account {
         let Some(one) = self.begun.get_mut(&id) else { return };
         let paid = seconds.min(one.deposit);
         one.deposit -= paid;
+        one.charged += seconds;
         if is_program {
             one.used += seconds;
         }
@@ -281,6 +285,12 @@ impl CreditCore {
             account.heard = now;
             account.charge(id, seconds, is_program);
         }
+    }
+
+    /// What a program or work that has begun has cost so far.
+    pub(super) fn charged(&self, tenant: TenantId, id: CreditId) -> f64 {
+        let account = self.accounts.get(&tenant);
+        account.and_then(|account| account.begun.get(&id)).map_or(0.0, |one| one.charged)
     }
 
     /// A program has ended, or its caller has gone before it began.

@@ -120,6 +120,7 @@ fn work_of_the_daemon_is_charged_and_is_no_measure_of_programs() {
     let id = core.work(of, now);
     core.container(of.id, id, now);
     core.used(of.id, id, 1.0, now);
+    assert_eq!((core.charged(of.id, id), core.charged(TenantId(7), id)), (CONTAINER + 1.0, 0.0));
     core.end(of.id, id, now);
     assert_eq!((core.left(of.id) + CONTAINER + 1.0, core.accounts[&of.id].cost), before);
     let (id, begins) = (core.work(of, now), core.ask(of, false, LATE, now).1);

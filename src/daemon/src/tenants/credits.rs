@@ -34,7 +34,7 @@ struct CreditsState {
     is_ticking: bool,
 }
 
-/// A program that has begun, or waits. Dropping it says that it is over.
+/// A program that has begun or waits, or work of the daemon. Dropping it says that it is over.
 #[derive(Debug, Default)]
 pub struct ProgramCredit {
     /// `None` where there is one tenant.
@@ -52,6 +52,14 @@ impl ProgramCredit {
         if let Some((credits, tenant, id)) = &self.of {
             credits.state().core.used(*tenant, *id, time.as_secs_f64(), Instant::now());
         }
+    }
+
+    /// What its tenant was charged for it so far: processors, and a container if it took one.
+    pub(crate) fn charged(&self) -> Duration {
+        let charged = |(credits, tenant, id): &(Arc<Credits>, TenantId, CreditId)| {
+            Duration::from_secs_f64(credits.state().core.charged(*tenant, *id))
+        };
+        self.of.as_ref().map(charged).unwrap_or_default()
     }
 
     /// The credits of its tenant, in seconds of a processor.
