@@ -27,7 +27,7 @@ use crate::egress::{Egress, PolicyRefusal, RefusalKind, RunNetwork};
 use crate::link::{Incoming, LinkError, Stream};
 use crate::pool::core::LeaseRefusal;
 use crate::pool::{LayerError, Layers, Lease, PackageLabels, Pool, Registry, Runner, fetcher_of};
-use crate::session::new_run_id;
+use crate::session::{meter, new_run_id};
 use crate::tenants::{ProgramCredit, TenantShare, Tenants};
 
 /// Bytes of each of its streams that are read: a line, or a sentence.
@@ -220,11 +220,16 @@ impl Fetcher {
         let network = gateway.admit(&id, policy);
         let argv = fetch.iter().chain(list.entries()).cloned().collect();
         let stream = lease.link.request(&Request::Run(self.spec(&lease, id, argv, *registry)))?;
-        let meter = pin!(meter(&lease, &credit));
+        // What it computes is charged while it goes on, and while its files are collected.
+        let metered = pin!(async {
+            if credit.is_counted() {
+                meter(&lease.link, &credit).await;
+            }
+        });
         let bringing = pin!(self.bring(&stream, (runner, directory), &network, &credit));
-        let brought = match select(bringing, meter).await {
+        let brought = match select(bringing, metered).await {
             Either::Left((brought, _)) => brought,
-            Either::Right(((), bringing)) => bringing.await, // the link is lost, or soon says so
+            Either::Right(((), bringing)) => bringing.await,
         };
         debug!(
             packages = list.entries().join(" "),
@@ -333,20 +338,6 @@ impl Fetcher {
             (_, Err(error)) => Err(error.into()),
             (Err(error), Ok(())) => Err(error),
         }
-    }
-}
-
-/// Charges the tenant for what the container computes, also while its files are collected. Ends with the
-/// container's link.
-async fn meter(lease: &Lease, credit: &ProgramCredit) {
-    if !credit.is_counted() {
-        return;
-    }
-    let Ok(stream) = lease.link.request(&Request::Meter) else { return };
-    while let Ok(Incoming::Event(Event::Used { cpu_us })) = stream.next().await {
-        credit.used(Duration::from_micros(cpu_us));
-        // An agent that was taken over could send figures without end.
-        tokio::task::consume_budget().await;
     }
 }
 

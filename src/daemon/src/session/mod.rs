@@ -53,6 +53,7 @@ pub(crate) use output::stream::excerpt;
 pub use output::stream::{CapturedStream, Excerpt};
 pub use registry::Session;
 pub use run::Runs;
+pub(crate) use run::follow::meter;
 pub use run::follow::{Control, OutputSink};
 pub use run::report::{Phases, Recovered, RunEnd, RunReport, Unsaved, limit_name};
 pub use run::request::{PACKAGES, Program, RunPackages, RunRequest, new_run_id};

@@ -301,12 +301,7 @@ impl Follower<'_> {
         if self.link.open_streams() >= MAX_STREAMS / 4 {
             return; // any of the others tells what the container uses
         }
-        let Ok(stream) = self.link.request(&Request::Meter) else { return };
-        while let Ok(Incoming::Event(Event::Used { cpu_us })) = stream.next().await {
-            self.credit.used(Duration::from_micros(cpu_us));
-            // An agent that was taken over could send figures without end.
-            tokio::task::consume_budget().await;
-        }
+        meter(self.link, self.credit).await;
     }
 
     /// Sends the program's input. A program that is over reads nothing, which its end reports.
@@ -335,5 +330,14 @@ async fn sleep_until(when: Option<Instant>) {
     match when {
         Some(when) => tokio::time::sleep_until(when).await,
         None => std::future::pending().await,
+    }
+}
+/// Charges a tenant for what a container uses from now on, until its link is lost or nobody waits for this.
+pub(crate) async fn meter(link: &Link, credit: &ProgramCredit) {
+    let Ok(stream) = link.request(&Request::Meter) else { return };
+    while let Ok(Incoming::Event(Event::Used { cpu_us })) = stream.next().await {
+        credit.used(Duration::from_micros(cpu_us));
+        // An agent that was taken over could send figures without end.
+        tokio::task::consume_budget().await;
     }
 }
