@@ -245,6 +245,17 @@ impl Happenings {
         within(patience, "the removal of containers", wait).await;
     }
 
+    /// Waits until no more than `count` containers of this view are left. An evicted one is removed while
+    /// the container that comes in its place already runs.
+    pub(crate) async fn at_most(&mut self, count: usize, view: &View) {
+        let wait = async {
+            while view.containers().await.len() > count {
+                self.events.next().await;
+            }
+        };
+        within(super::PATIENCE, &format!("at most {count} containers"), wait).await;
+    }
+
     /// How many execs were made in this container by the time that it is removed.
     pub(crate) async fn execs_until_removal_of(&mut self, id: &ContainerId) -> usize {
         let mut execs = 0;

@@ -204,14 +204,14 @@ impl EngineWatch {
     /// proof.
     async fn look(&mut self, blueprint: &Blueprint, uid: Uid) -> Result<Vec<Runner>, PoolError> {
         let found = runner::find(&self.engine, &self.runners, self.warm_parts, &self.found).await?;
-        let refuses = !found.warnings.is_empty();
+        // Before the log says why: whoever reads that line and asks `/ready` finds it there.
+        self.metrics.degradations().note(Degradation::ImageRefused, !found.warnings.is_empty());
         for warning in found.warnings {
             if !self.warned.contains(&warning) {
                 warn!("{warning}");
                 self.warned.push(warning);
             }
         }
-        self.metrics.degradations().note(Degradation::ImageRefused, refuses);
         self.found = found.runners.clone();
         let runners: Vec<Runner> = found.runners.into_values().collect();
         // A language if there is one: the container of a coding agent is large.
