@@ -236,6 +236,11 @@ async fn a_task_is_alone_in_its_session_is_cancelled_and_survives_the_daemon() {
         ran = task(&d, "k", json!({})) => panic!("it ended: {}", ran.document),
         id = running_within(LONG, &d, "k", "true") => id,
     };
+    // The model's answer has arrived once its command runs: the next daemon could not give it again.
+    let view = d.view().await;
+    let until = "until grep -qsx sleep /proc/[0-9]*/comm; do sleep 0.1; done; echo begun";
+    let begun = view.exec(&view.running("opencode").await, &["timeout", "60", "sh", "-c", until]).await;
+    assert_eq!(begun, "begun\n");
     let store = d.crash().await;
     let d = daemon(&model).store(&store).start().await;
     ended(&d, &id).await;

@@ -12,19 +12,21 @@
 mod cluster;
 mod error;
 mod limits;
+mod listeners;
+mod serving;
 mod settings;
 mod tokens;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::info;
 
 pub use self::error::AppError;
+use self::listeners::Listeners;
+pub(crate) use self::listeners::Port;
+use self::serving::{REMOVAL, ServingApp};
 #[cfg(test)]
 pub(crate) use self::settings::session_bounds;
 pub use self::settings::{engine_host, pool};
@@ -38,7 +40,6 @@ use crate::drops::Drops;
 use crate::egress::Egress;
 use crate::engine::{Engine, EngineLimits};
 use crate::execution::Executions;
-use crate::listener;
 use crate::metrics::Metrics;
 use crate::notifications::Notifications;
 use crate::packages::Packages;
@@ -49,25 +50,9 @@ use crate::services::Services;
 use crate::session::{LostFiles, Sessions};
 use crate::sign::Signer;
 use crate::signals::Signals;
-use crate::stand_in_port;
 use crate::store::{Store, StoreError};
 use crate::tenants::Tenants;
 use crate::tools::{MessageShares, ReadPermits, TaskPermits, ToolSets, Tools};
-
-/// How long the removal of all containers may take at the end: each takes less than a second, and a few go at
-/// a time.
-const REMOVAL: Duration = Duration::from_secs(60);
-/// How long the end waits for an engine that does not answer: without it no container can be removed.
-const ENGINE_BACK: Duration = Duration::from_secs(5);
-
-/// What to do when `http.addr` is taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Port {
-    /// Fail.
-    AsConfigured,
-    /// Take another, and the same one the next time if it is free then: see [`crate::stand_in_port`].
-    OrAnother,
-}
 
 /// When a daemon is to end.
 pub(crate) struct Until<F> {
@@ -122,19 +107,7 @@ struct App {
     tls: Option<Arc<ServerTls>>,
     /// MCP by the socket in the store.
     local: LocalServer,
-    listeners: OpenListeners,
-    url: String,
-}
-
-/// The addresses that a daemon listens on.
-struct OpenListeners {
-    http: TcpListener,
-    /// The listener of the metrics, where it has an address of its own.
-    metrics: Option<TcpListener>,
-    /// The listener of links to ports, if there is one.
-    ports: Option<TcpListener>,
-    /// The listener of peers, if there are any.
-    peers: Option<TcpListener>,
+    listeners: Listeners,
     /// The socket in the store, for HTTP.
     socket: Socket,
 }
@@ -158,18 +131,8 @@ impl App {
         let elsewhere = stored.clone();
         store.limit_owners(move |owner| elsewhere.bounds(&of_store, owner));
         let audit = AuditLog::open(&config.audit, metrics.clone()).map_err(AppError::Audit)?;
-        // Addresses first: a port in use is the most frequent fault, and nothing has been made yet.
-        let http = match port {
-            Port::AsConfigured => listener::bind(config.http.addr).await,
-            Port::OrAnother => stand_in_port::bind(config.http.addr, &config.store.root).await,
-        };
-        let http = http.map_err(|error| cannot_listen(config.http.addr, "http.addr", error))?;
-        let scraped = listen(config.metrics.addr, "metrics.addr").await?;
-        let ports = listen(config.ports.addr, "ports.addr").await?;
-        let peers = listen(config.cluster.as_ref().map(|cluster| cluster.addr), "cluster.addr").await?;
+        let listeners = Listeners::open(config, port).await?;
         let cluster = cluster::open(config, &store, &metrics).await?;
-        let bound = http.local_addr().map_err(|error| cannot_listen(config.http.addr, "http.addr", error))?;
-        let url = config.http.base_url(bound);
         let lost = LostFiles::open(&store, &settings::session_bounds(config, tenants.clone()))?;
         let (pool, adopted) = open_pool(config, &store, &metrics, lost.clone()).await?;
         match Self::over(
@@ -177,8 +140,7 @@ impl App {
             (store, metrics, tenants, audit),
             pool.clone(),
             (adopted, lost),
-            (http, scraped, ports, peers),
-            (url, tls),
+            (listeners, tls),
             (cluster, stored),
         )
         .await
@@ -198,17 +160,12 @@ impl App {
         (store, metrics, tenants, audit): (Arc<Store>, Metrics, Arc<Tenants>, Arc<AuditLog>),
         pool: Pool,
         (adopted, lost): (Adopted, Arc<LostFiles>),
-        (http, scraped, ports, peers): (
-            TcpListener,
-            Option<TcpListener>,
-            Option<TcpListener>,
-            Option<TcpListener>,
-        ),
-        (url, tls): (String, Option<Arc<ServerTls>>),
+        (listeners, tls): (Listeners, Option<Arc<ServerTls>>),
         (cluster, stored): (Option<Arc<Cluster>>, Arc<limits::StoredElsewhere>),
     ) -> Result<Self, AppError> {
         let shared = cluster.as_deref().map(Cluster::keys);
-        let signer = open_signer(config, &store, &tenants, (&url, shared)).await?;
+        let url = &listeners.url;
+        let signer = open_signer(config, &store, &tenants, (url, shared)).await?;
         let egress = Egress::open(config.egress.clone(), metrics.clone());
         egress.keep_spending(store.folder("models")?.join("spending.json"));
         egress.limit_tenants(tenants.clone());
@@ -218,7 +175,7 @@ impl App {
         let bounds = settings::execution_bounds(config);
         let own = store.secret("port-links.secret")?;
         let secret = shared.map_or(own, |keys| keys.ports);
-        let links = settings::port_links(config, ports.as_ref(), &url, &secret, &tenants);
+        let links = settings::port_links(config, listeners.ports.as_ref(), url, &secret, &tenants);
         let executions = Executions::new(sessions.clone(), bounds, notifications.clone(), links.clone());
         let packages = Packages::open(
             &config.packages,
@@ -234,7 +191,7 @@ impl App {
         let stopping = CancellationToken::new();
         let bounds = config.ports.bounds.clone();
         let forwarder =
-            PortForwarder::new(sessions.clone(), links, &url, bounds, tenants.clone(), stopping.clone());
+            PortForwarder::new(sessions.clone(), links, url, bounds, tenants.clone(), stopping.clone());
         if let Some(ledger) = store.ledger() {
             let sessions = Arc::downgrade(&sessions);
             tokio::spawn(cluster::end_with_lease(ledger.clone(), sessions, stopping.clone()));
@@ -275,27 +232,21 @@ impl App {
         });
         let own = store.secret("mcp.secret")?;
         let mcp_key = shared.map_or(own, |keys| keys.mcp);
-        let api = settings::api(config, (&url, tls.clone()), store.folder("mcp")?, mcp_key);
+        let api = settings::api(config, (url, tls.clone()), store.folder("mcp")?, mcp_key);
         let root = &config.store.root;
         let in_store = |error| AppError::ListenInStore { folder: root.clone(), error };
         let lines = Socket::bind(root, SocketKind::Lines).map_err(in_store)?;
         let socket = Socket::bind(root, SocketKind::Http).map_err(in_store)?;
         let local = LocalServer::new(lines, tools.clone(), mcp_key, config.http.max_body);
         let server = Server::new(api, tools, store);
-        Ok(Self {
-            services,
-            server,
-            tls,
-            local,
-            listeners: OpenListeners { http, metrics: scraped, ports, peers, socket },
-            url,
-        })
+        Ok(Self { services, server, tls, local, listeners, socket })
     }
 
     /// Begins to serve. After the end, requests in progress have `drain` to finish, unless `hurry` is
     /// cancelled.
     fn serve(self, drain: Duration, hurry: CancellationToken) -> ServingApp {
-        let Self { services, server, tls, local, listeners, url } = self;
+        let Self { services, server, tls, local, listeners, socket } = self;
+        let url = listeners.url;
         let addr = listeners.http.local_addr().ok();
         let scraped = listeners.metrics.as_ref().and_then(|listener| listener.local_addr().ok());
         let end = Ending { stop: services.stopping.clone(), drain, hurry };
@@ -313,7 +264,7 @@ impl App {
         });
         let requests = [
             tokio::spawn(local.serve(end.clone())),
-            tokio::spawn(server.clone().serve((listeners.http, listeners.socket), end)),
+            tokio::spawn(server.clone().serve((listeners.http, socket), end)),
         ];
         let serving = ServingApp {
             requests: requests.into_iter().chain(of_ports).chain(of_peers).collect(),
@@ -341,86 +292,6 @@ impl App {
         }
         serving
     }
-}
-
-/// A daemon that serves.
-struct ServingApp {
-    services: Arc<Services>,
-    requests: Vec<JoinHandle<()>>,
-    sweep: JoinHandle<()>,
-    /// Take up what becomes of tokens.
-    tokens: [JoinHandle<()>; 2],
-    scraping: Option<JoinHandle<()>>,
-    stop_scraping: CancellationToken,
-}
-
-impl ServingApp {
-    /// Waits for a reason to end.
-    ///
-    /// # Errors
-    /// The pool cannot go on, or another daemon is this node now.
-    async fn until(&self, why: impl Future<Output = &'static str>) -> Result<(), AppError> {
-        tokio::select! {
-            why = why => {
-                info!(why, "shutting down");
-                let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Stopping]);
-                Ok(())
-            }
-            error = self.services.pool.fatal() => Err(AppError::CannotGoOn(error)),
-            replaced = cluster::replaced(self.services.store.ledger()) => Err(replaced),
-        }
-    }
-
-    /// Ends: first the requests, then sessions and containers, then the metrics, which count to the end, then
-    /// the store.
-    async fn drain(self) {
-        let Self { services, requests, sweep, tokens, scraping, stop_scraping } = self;
-        services.stopping.cancel();
-        for request in requests {
-            let _ = request.await;
-        }
-        sweep.abort();
-        tokens.iter().for_each(JoinHandle::abort);
-        let removal = async {
-            services.executions.close().await;
-            if let Some(packages) = &services.packages {
-                packages.close().await;
-            }
-            services.sessions.close_all().await;
-            tokio::select! {
-                () = services.pool.shutdown() => true,
-                () = services.pool.engine_lost(ENGINE_BACK) => false,
-            }
-        };
-        if tokio::time::timeout(REMOVAL, removal).await != Ok(true) {
-            warn!("some containers could not be removed; the next start of this store removes them");
-        } else if let Some(packages) = &services.packages {
-            packages.forget_if_empty().await;
-        }
-        stop_scraping.cancel();
-        if let Some(scraping) = scraping {
-            let _ = scraping.await;
-        }
-        let audit = services.audit.clone();
-        let _ = tokio::task::spawn_blocking(move || audit.close()).await;
-        services.store.close().await;
-        if let Some(ledger) = services.store.ledger()
-            && let Err(error) = ledger.leave().await
-        {
-            warn!(%error, "other machines wait for the end of this lease before they take its sessions");
-        }
-        info!("stopped");
-    }
-}
-
-/// A listener at this address, if there is one.
-async fn listen(addr: Option<SocketAddr>, setting: &'static str) -> Result<Option<TcpListener>, AppError> {
-    let Some(addr) = addr else { return Ok(None) };
-    listener::bind(addr).await.map(Some).map_err(|error| cannot_listen(addr, setting, error))
-}
-
-fn cannot_listen(addr: SocketAddr, setting: &'static str, error: std::io::Error) -> AppError {
-    AppError::Listen { addr, setting, error }
 }
 
 /// The pool on the configured engine, and what it takes over of an earlier daemon.

@@ -13,6 +13,7 @@
 //! anything about a tool.
 
 mod audience;
+mod call;
 mod call_context;
 mod elicitation;
 mod elsewhere;

@@ -10,29 +10,26 @@ use std::time::Duration;
 pub(super) mod access;
 mod cluster;
 mod egress;
+mod engine;
+mod files;
 mod limits;
 mod models;
 mod mounts;
 mod packages;
 mod ports;
+mod records;
 mod runners;
 mod secrets;
 mod services;
 mod shared_store;
 mod tasks;
 
-use url::Url;
-
 use super::env;
 use super::error::{ConfigError, Origin, Warning};
 use super::layers::Layers;
-use super::raw::{
-    AgentTable, AuditTable, EngineTable, FilesTable, LogTable, McpTable, RawConfig, SessionsTable,
-    ShutdownTable, StoreTable, TelemetryTable, TimeoutsTable,
-};
+use super::raw::{AgentTable, McpTable, RawConfig, SessionsTable, ShutdownTable, StoreTable, TimeoutsTable};
 use super::types::{
-    AgentSettings, AuditSettings, Config, EngineSettings, FilesSettings, LogSettings, McpSettings,
-    SessionsSettings, ShutdownSettings, StoreSettings, TelemetrySettings, TimeoutsSettings, UrlStyle,
+    AgentSettings, Config, McpSettings, SessionsSettings, ShutdownSettings, StoreSettings, TimeoutsSettings,
 };
 use super::value::{Secret, Size, Time, human};
 
@@ -53,9 +50,6 @@ const MAX_FILES: u64 = 1_000_000_000;
 
 /// A secret shorter than this can be guessed.
 const SHORT_SECRET: usize = 16;
-
-/// A link that the current secret does not verify is tried with each of these.
-const PREVIOUS_SECRETS: usize = 8;
 
 /// Checks one merged table.
 pub(super) struct Checker<'a> {
@@ -196,100 +190,6 @@ impl<'a> Checker<'a> {
         Ok(state.join("paddock"))
     }
 
-    fn files(&mut self, raw: FilesTable, output: u64) -> Result<FilesSettings, ConfigError> {
-        let FilesTable { secret, previous_secrets, url_ttl, url_style, max_log } = raw;
-        let max_log = self.size("files.max_log", max_log, KIB..=TIB)?;
-        if max_log < output {
-            let problem = format!("is {}, must be at least limits.output, {}", bytes(max_log), bytes(output));
-            return Err(self.fail("files.max_log", problem));
-        }
-        let secret = self.secret("files.secret", secret)?;
-        self.warn_if_short("files.secret", &secret);
-        if let Some(at) = previous_secrets.iter().position(|secret| secret.expose().is_empty()) {
-            let key = format!("files.previous_secrets[{at}]");
-            return Err(self.fail(&key, "is empty, takes a previous value of files.secret"));
-        }
-        if previous_secrets.len() > PREVIOUS_SECRETS {
-            let problem =
-                format!("has {} secrets, must have at most {PREVIOUS_SECRETS}", previous_secrets.len());
-            return Err(self.fail("files.previous_secrets", problem));
-        }
-        let numbered = previous_secrets.into_iter().enumerate();
-        let previous_secrets = numbered
-            .map(|(at, secret)| self.secret(&format!("files.previous_secrets[{at}]"), secret))
-            .collect::<Result<Vec<_>, _>>()?;
-        let url_ttl = self.time_or_never("files.url_ttl", url_ttl)?;
-        if url_ttl.is_some() && url_style == UrlStyle::Hashed {
-            let problem = "is set, but hashed links do not expire: it takes files.url_style = \"signed\"";
-            return Err(self.fail("files.url_ttl", problem));
-        }
-        let secret = Some(secret).filter(|secret| !secret.expose().is_empty());
-        Ok(FilesSettings { secret, previous_secrets, url_ttl, url_style, max_log })
-    }
-
-    fn engine(&mut self, raw: EngineTable) -> Result<EngineSettings, ConfigError> {
-        let EngineTable { host, certificates, allow_plain, runtime } = raw;
-        let socket = host.strip_prefix("unix://").is_some_and(|path| path.starts_with('/'));
-        let tcp = host.strip_prefix("tcp://").filter(|authority| !authority.is_empty());
-        let ssh = host.strip_prefix("ssh://").is_some_and(|rest| !rest.is_empty());
-        if !socket && !ssh && tcp.is_none() {
-            let takes = "takes unix:///path, tcp://host:port or ssh://user@host";
-            return Err(self.fail("engine.host", format!("is {host:?}, {takes}")));
-        }
-        let certificates = self.certificates(&certificates, tcp.is_none())?;
-        if certificates.is_none() && tcp.is_some_and(|authority| !access::is_loopback(authority)) {
-            let danger = "anyone on the network in between can become root on its machine";
-            if !allow_plain {
-                let problem = format!(
-                    "is {host}, which is reached without TLS: {danger}; set engine.certificates \
-                     (DOCKER_CERT_PATH), or engine.allow_plain where the network is trusted"
-                );
-                return Err(self.fail("engine.host", problem));
-            }
-            self.warn(format!("engine.host is reached without TLS: {danger}"));
-        }
-        let runtime = self.runtime("engine.runtime", runtime)?;
-        Ok(EngineSettings { host, certificates, runtime })
-    }
-
-    /// The name of a runtime; `None` where it is empty. Whether the engine has it, only the engine knows.
-    fn runtime(&self, key: &str, name: String) -> Result<Option<String>, ConfigError> {
-        if name.contains(|c: char| c.is_whitespace() || c.is_control()) {
-            return Err(self.fail(key, format!("is {name:?}, takes a runtime's name such as runsc")));
-        }
-        Ok(Some(name).filter(|name| !name.is_empty()))
-    }
-
-    /// The folder of the certificates: the configured one, or that of Docker's own client if it is told to
-    /// verify.
-    fn certificates(&mut self, given: &str, has_no_tls: bool) -> Result<Option<PathBuf>, ConfigError> {
-        const KEY: &str = "engine.certificates";
-        let verify = self.env.get(env::TLS_VERIFY).is_some_and(|text| !text.is_empty());
-        if has_no_tls && (verify || !given.is_empty()) {
-            let name = if given.is_empty() { env::TLS_VERIFY } else { KEY };
-            self.warn(format!(
-                "{name} is set but has no effect: engine.host is no tcp:// address, so it uses no TLS"
-            ));
-        }
-        if !given.is_empty() {
-            return self.absolute(KEY, given).map(Some);
-        }
-        if !verify || has_no_tls {
-            return Ok(None);
-        }
-        match self.env.get("HOME").filter(|home| home.starts_with('/')) {
-            Some(home) => Ok(Some(PathBuf::from(home).join(".docker"))),
-            None => {
-                let problem = format!(
-                    "is empty, while {} asks for TLS and HOME is not set: name the folder that has ca.pem, \
-                     cert.pem and key.pem (DOCKER_CERT_PATH)",
-                    env::TLS_VERIFY
-                );
-                Err(self.fail(KEY, problem))
-            }
-        }
-    }
-
     fn timeouts(&self, raw: TimeoutsTable) -> Result<TimeoutsSettings, ConfigError> {
         let TimeoutsTable { run_code, run_python, execute_code, max } = raw;
         let mut max = self.time("timeouts.max", max, SECOND..=MONTH)?;
@@ -339,55 +239,6 @@ impl<'a> Checker<'a> {
         let orphan_after = self.time("agent.orphan_after", orphan_after, 30 * SECOND..=MONTH)?;
         let snapshot_age = self.time("agent.snapshot_age", snapshot_age, 10 * SECOND..=MONTH)?;
         Ok(AgentSettings { orphan_after, warm_parts, snapshots, snapshot_age })
-    }
-
-    fn log(&self, LogTable { level, format, file }: LogTable) -> Result<LogSettings, ConfigError> {
-        let parsed = level.parse();
-        let level = parsed.map_err(|()| {
-            self.fail("log.level", format!("is {level:?}, takes error, warn, info, debug or trace"))
-        })?;
-        let file = if file.is_empty() { None } else { Some(self.absolute("log.file", &file)?) };
-        Ok(LogSettings { level, format, file })
-    }
-
-    fn telemetry(
-        &self,
-        TelemetryTable { otlp_endpoint }: TelemetryTable,
-    ) -> Result<TelemetrySettings, ConfigError> {
-        if otlp_endpoint.is_empty() {
-            return Ok(TelemetrySettings::default());
-        }
-        let url = Url::parse(&otlp_endpoint).ok().filter(|url| {
-            matches!(url.scheme(), "http" | "https")
-                && url.host_str().is_some_and(|host| !host.is_empty())
-                && url.username().is_empty()
-                && url.password().is_none()
-                && url.query().is_none()
-                && url.fragment().is_none()
-        });
-        // A text with a user may have a password.
-        let shown =
-            if otlp_endpoint.contains('@') { String::new() } else { format!("is {otlp_endpoint:?}, ") };
-        let wrong = || {
-            let problem = "takes an http or https URL without a user, a query or a fragment, to which \
-                           /v1/traces is added, such as \"http://127.0.0.1:4318\"";
-            self.fail("telemetry.otlp_endpoint", format!("{shown}{problem}"))
-        };
-        Ok(TelemetrySettings { otlp_endpoint: Some(url.ok_or_else(wrong)?.to_string()) })
-    }
-
-    fn audit(&self, AuditTable { file, required, rotate }: AuditTable) -> Result<AuditSettings, ConfigError> {
-        if required && file.is_empty() {
-            return Err(
-                self.fail("audit.required", "is true, and there is no audit log: name its audit.file")
-            );
-        }
-        let file = if file.is_empty() { None } else { Some(self.absolute("audit.file", &file)?) };
-        let rotate = match rotate {
-            Size(0) => None,
-            some => Some(self.size("audit.rotate", some, MIB..=TIB)?),
-        };
-        Ok(AuditSettings { file, required, rotate })
     }
 
     fn shutdown(&self, ShutdownTable { drain }: ShutdownTable) -> Result<ShutdownSettings, ConfigError> {

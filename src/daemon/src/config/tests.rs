@@ -6,6 +6,7 @@ mod models;
 mod precedence;
 mod refused;
 mod taken;
+mod variables;
 
 use std::collections::BTreeMap;
 use std::path::Path;

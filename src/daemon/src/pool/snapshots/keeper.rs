@@ -15,8 +15,9 @@ use tracing::{debug, info, warn};
 
 use super::check::{CheckEnd, SnapshotChecks};
 use super::core::{Candidate, SnapshotAction, SnapshotCore, SnapshotEvent, SnapshotTerms, TakeFailure};
+use super::outcome::TakeError;
 use super::record::RecordFile;
-use super::take::{TakeError, Taker};
+use super::take::Taker;
 use super::volume::SnapshotVolumes;
 use super::work::{Done, SWEEP_AGAIN, Work};
 use super::{

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tracing::debug;
 
 use super::core::SnapshotCore;
-use super::take::TakeError;
+use super::outcome::TakeError;
 use super::volume::SnapshotVolumes;
 use super::{Snapshot, SnapshotRecords};
 use crate::engine::VolumeName;

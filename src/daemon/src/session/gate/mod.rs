@@ -19,6 +19,7 @@
 mod core;
 mod driver;
 pub(in crate::session) mod message;
+mod order;
 #[cfg(test)]
 mod tests;
 pub(in crate::session) mod turn;
@@ -30,8 +31,9 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use self::driver::{GateAnswer, GateDriver};
+use self::driver::GateDriver;
 use self::message::{Denial, Event, GateBounds, SessionKey, TurnKind};
+use self::order::GateAnswer;
 use self::turn::Turn;
 use super::bounds::SessionsInUse;
 use super::error::SessionError;

@@ -164,8 +164,8 @@ async fn a_turn_that_nobody_takes_any_more_is_given_up() {
     let house = House::new();
     let turn = house.enter("a", code()).await;
     let (reply, _) = oneshot::channel();
-    let answer = driver::GateAnswer::Turn { turn, note: false };
-    house.gate.driver.carry_out(vec![driver::Order::Answer(reply, answer)]);
+    let answer = order::GateAnswer::Turn { turn, note: false };
+    house.gate.driver.carry_out(vec![order::Order::Answer(reply, answer)]);
     assert!(house.gate.try_enter(&key("a"), code()).await.is_ok());
 }
 

@@ -9,8 +9,9 @@ use std::time::{Duration, SystemTime};
 
 use tracing::{info, warn};
 
-use super::driver::{GateDriver, Order};
+use super::driver::GateDriver;
 use super::message::{Event, ReleaseReason, SessionKey};
+use super::order::Order;
 use crate::session::lease::Leased;
 use crate::session::registry::Session;
 use crate::store::{StoreError, StoredSession, blocking};

@@ -3,6 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
+use super::account::AT_WORK;
 use super::tests::{LONG, MS, least, spend, tenant};
 use super::*;
 
@@ -29,22 +30,14 @@ fn the_others_of_a_tenant_are_all_at_work_without_it() {
 impl CreditCore {
     /// What [`CreditCore::fill`] does, looking at all others for each tenant anew.
     fn fill_one_by_one(&mut self, now: Instant) -> Filled {
-        self.accounts.retain(|_, account| {
-            let is_paid = account.left >= SAVED && account.waiting.is_empty() && account.begun.is_empty();
-            account.is_at_work(now) || !is_paid
-        });
+        self.accounts.retain(|_, account| account.is_at_work(now) || !account.is_as_new());
         let mut filled = Filled::default();
         for share in self.accounts.values().map(|account| account.share).collect::<Vec<_>>() {
             self.refill(share.id, now);
             let few = self.few(share, self.others(share.id, now));
             let account = self.accounts.get_mut(&share.id).unwrap();
-            while let Some(Waiting { id, needs_container, .. }) = account.next(few, now) {
-                account.begin(id, needs_container, now);
-                filled.begin.push(id);
-            }
-            let is_over = |one: &Waiting| one.until <= now;
-            filled.refused.extend(account.waiting.iter().filter(|one| is_over(one)).map(|one| one.id));
-            account.waiting.retain(|one| !is_over(one));
+            filled.begin.extend(std::iter::from_fn(|| account.begin_next(few, now)));
+            filled.refused.extend(account.refuse(now));
         }
         filled
     }
