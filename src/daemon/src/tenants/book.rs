@@ -152,7 +152,7 @@ impl TokenBook {
         self.tokens.iter().map(|token| token.tenant.id).collect()
     }
 
-    /// What queues must know of a tenant.
+    /// What queues must know of a tenant, but for what it owes.
     pub fn share(&self, name: &str) -> TenantShare {
         let Some(tenant) = self.tenants.get(name) else { return TenantShare::default() };
         let places = |most: Option<u32>| most.map(|most| most as usize);
@@ -163,6 +163,7 @@ impl TokenBook {
             tenants: self.names().len().max(1),
             sessions: places(tenant.terms.limits.sessions),
             executions: places(tenant.terms.limits.executions),
+            owes: false,
         }
     }
 

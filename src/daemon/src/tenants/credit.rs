@@ -222,6 +222,11 @@ impl CreditCore {
         filled
     }
 
+    /// Whether a tenant has spent its credits, as far as they were filled last.
+    pub(super) fn owes(&self, tenant: TenantId) -> bool {
+        self.accounts.get(&tenant).is_some_and(Account::has_spent_all)
+    }
+
     /// The programs of a tenant that wait.
     pub(super) fn waiting(&self, tenant: TenantId) -> usize {
         self.accounts.get(&tenant).map_or(0, |account| account.waiting.len())

@@ -191,6 +191,11 @@ impl Credits {
         self.state().core.is_shared(Instant::now())
     }
 
+    /// Whether a tenant has spent its credits.
+    pub(super) fn owes(&self, tenant: TenantId) -> bool {
+        self.state().core.owes(tenant)
+    }
+
     /// The programs of a tenant that wait.
     pub(super) fn waiting(&self, tenant: TenantId) -> usize {
         self.state().core.waiting(tenant)

@@ -36,12 +36,22 @@ pub struct TenantShare {
     pub sessions: Option<usize>,
     /// Executions under way that it may have.
     pub executions: Option<usize>,
+    /// Whether it has spent its CPU credits: it has nothing of what is kept ready for others.
+    pub owes: bool,
 }
 
 impl Default for TenantShare {
     /// The only tenant, without limits.
     fn default() -> Self {
-        Self { id: TenantId(0), weight: 1, is_operator: false, tenants: 1, sessions: None, executions: None }
+        Self {
+            id: TenantId(0),
+            weight: 1,
+            is_operator: false,
+            tenants: 1,
+            sessions: None,
+            executions: None,
+            owes: false,
+        }
     }
 }
 
@@ -99,6 +109,11 @@ impl Rounds {
     #[must_use]
     pub fn has_had_its_turn(&self, tenant: TenantShare) -> bool {
         !tenant.is_operator && self.next.get(&tenant.id).is_some_and(|next| next.at > self.present)
+    }
+
+    /// What a tenant had counts no longer.
+    pub fn forget(&mut self, tenant: TenantId) {
+        self.next.remove(&tenant);
     }
 
     /// A call was served.
@@ -211,6 +226,9 @@ mod tests {
         assert!(rounds.has_had_its_turn(light), "it is even with the first one");
         rounds.serve(one);
         assert!(rounds.has_had_its_turn(one) && !rounds.has_had_its_turn(light));
+        rounds.forget(one.id);
+        assert!(!rounds.has_had_its_turn(one));
+        rounds.serve(one);
         // A heavy tenant has several before a light one is even with it.
         rounds.serve(heavy);
         assert!(rounds.has_had_its_turn(heavy));

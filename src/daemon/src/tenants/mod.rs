@@ -178,7 +178,8 @@ impl Tenants {
     /// What queues must know of a tenant.
     pub fn share(&self, name: &str) -> TenantShare {
         let share = self.book.read().unwrap_or_else(PoisonError::into_inner).share(name);
-        self.share_here(name, share)
+        let owes = share.tenants > 1 && self.credits.owes(share.id);
+        self.share_here(name, TenantShare { owes, ..share })
     }
 
     /// The limits of a tenant: none for one that has no token any more, whose work ends anyway.

@@ -57,6 +57,7 @@ pub(crate) const STRANGERS: TenantShare = TenantShare {
     tenants: 1,
     sessions: None,
     executions: None,
+    owes: false,
 };
 
 /// The accounts of the tenants that are at work.

@@ -164,7 +164,7 @@ impl PoolCore {
         for runner in waited_for {
             while let Some(oldest) = self.oldest_idle(runner)
                 && let Some(first) = self.first_served(runner)
-                && let Some(waiter) = self.runners.get_mut(&runner).and_then(|r| r.serve(first))
+                && let Some(waiter) = self.runners.get_mut(&runner).and_then(|r| r.serve(first, now))
                 && let Some(member) = self.members.get_mut(&oldest)
             {
                 member.state = MemberState::Leased;

@@ -1,11 +1,11 @@
 //! One runner: its waiters, and its failed starts. It must never look at another runner.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::{Backoff, StartFailure, Uid, WaiterId};
-use crate::tenants::TenantShare;
 use crate::tenants::fair::{Mark, Rounds};
+use crate::tenants::{TenantId, TenantShare};
 
 /// After this many failed starts in a row, waiters are refused instead of kept waiting through the pause.
 ///
@@ -17,6 +17,9 @@ pub const FAIL_FAST_AFTER: u32 = 3;
 /// Nothing says when such an engine works again: it can answer pings, and keep its stream of events, while it
 /// makes no containers. Only the next start shows it, and service must be back 5 s after the engine is.
 const ENGINE_PAUSE: Duration = Duration::from_secs(2);
+
+/// What a tenant had longer ago says nothing of what it takes from others: it has been started again since.
+const LATELY: Duration = Duration::from_secs(1);
 
 /// A request that waits for a container.
 #[derive(Debug)]
@@ -50,8 +53,10 @@ pub(super) struct RunnerState {
     /// In the order of service. Empty while a member of this runner is idle, but for tenants that have had
     /// their turn: some idle members are kept for the others.
     pub(super) waiters: VecDeque<PoolWaiter>,
-    /// Who has had members of this runner.
+    /// Who has had members of this runner lately.
     served: Rounds,
+    /// When each of them had the last one, and whether it owed CPU credits then.
+    served_at: BTreeMap<TenantId, (Instant, bool)>,
     failing: Option<Failing>,
     /// A member died soon after it was armed: no attempt before this. This pause is separate from `failing`,
     /// which the next successful start clears; otherwise a container that starts well and then dies would be
@@ -79,6 +84,13 @@ impl RunnerState {
         late
     }
 
+    /// Forgets who had a member longer ago.
+    pub(super) fn forget_old_turns(&mut self, now: Instant) {
+        let is_old = |at: Instant| now.saturating_duration_since(at) >= LATELY;
+        let old = self.served_at.extract_if(.., |_, (at, _)| is_old(*at));
+        old.for_each(|(tenant, _)| self.served.forget(tenant));
+    }
+
     /// Puts a waiter in its place.
     pub(super) fn wait(&mut self, waiter: PoolWaiter) {
         let at = self.waiters.partition_point(|other| other.mark <= waiter.mark);
@@ -86,17 +98,34 @@ impl RunnerState {
     }
 
     /// Takes this waiter out, to be served.
-    pub(super) fn serve(&mut self, at: usize) -> Option<PoolWaiter> {
+    pub(super) fn serve(&mut self, at: usize, now: Instant) -> Option<PoolWaiter> {
         let waiter = self.waiters.remove(at)?;
         self.served.serve(waiter.tenant);
+        self.served_at.insert(waiter.tenant.id, (now, waiter.tenant.owes));
         Some(waiter)
     }
 
-    /// Whether so many idle members are reserved for others than this tenant, which was served last. Half of
-    /// the idle members are reserved, and no more than there are other tenants.
+    /// Whether so many idle members are reserved for others than this tenant, which owes CPU credits or was
+    /// served last. Half of the idle members are reserved, and no more than there are others for whom they
+    /// may be: nothing is kept for those that owe from one that does not.
     pub(super) fn keeps(&self, idle: usize, tenant: TenantShare) -> bool {
-        let kept = (self.idle as usize / 2).min(tenant.tenants.saturating_sub(1));
-        idle <= kept && self.served.has_had_its_turn(tenant)
+        if tenant.is_operator {
+            return false;
+        }
+        let others = tenant.tenants.saturating_sub(1);
+        let (is_behind, others) = if tenant.owes {
+            (true, others)
+        } else {
+            (self.served.has_had_its_turn(tenant), others.saturating_sub(self.owing_beside(tenant.id)))
+        };
+        is_behind && idle <= (self.idle as usize / 2).min(others)
+    }
+
+    /// How many other tenants wait, or were served lately, that owe CPU credits.
+    fn owing_beside(&self, tenant: TenantId) -> usize {
+        let waiting = self.waiters.iter().filter(|waiter| waiter.tenant.owes).map(|waiter| waiter.tenant.id);
+        let served = self.served_at.iter().filter(|(_, (_, owed))| *owed).map(|(tenant, _)| *tenant);
+        waiting.chain(served).filter(|other| *other != tenant).collect::<BTreeSet<_>>().len()
     }
 
     /// A start failed: the next one waits longer.

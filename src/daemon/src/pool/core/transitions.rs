@@ -135,6 +135,9 @@ impl PoolCore {
         if !self.engine_up {
             return actions.push(refuse(id, LeaseRefusal::EngineUnavailable));
         }
+        if let Some(runner) = self.runners.get_mut(&wanted) {
+            runner.forget_old_turns(now);
+        }
         let waiting = self.runners.values().map(|r| r.waiters.len()).sum::<usize>();
         if !self.serves(wanted, tenant) && waiting >= self.settings.queue as usize {
             let all = self.runners.values().flat_map(|runner| &runner.waiters).map(|w| w.tenant);

@@ -144,6 +144,42 @@ fn half_of_what_stands_idle_is_kept_for_those_whose_turn_it_is() {
 }
 
 #[test]
+fn what_stands_idle_is_kept_from_those_who_owe_and_never_for_them() {
+    let mut pool = Pool::of(100, 2, 50);
+    (0..4).for_each(|_| pool.start());
+    let two = |id| TenantShare { tenants: 2, ..tenant(id, 1) };
+    let owes = |id| TenantShare { owes: true, ..two(id) };
+    let flood: Vec<WaiterId> = (0..3).map(|_| pool.ask(owes(1), 1)).collect();
+    let theirs = pool.ask(two(2), 1);
+    assert_eq!(pool.granted, [flood[0], theirs]);
+    pool.start();
+    // They are even: but one has credits.
+    let again = pool.ask(two(2), 1);
+    assert_eq!(pool.granted[2..], [again]);
+    // However much more it has had: the next one is kept from those who owe, and the one after it is not.
+    pool.start();
+    assert_eq!(pool.granted[3..], []);
+    pool.start();
+    assert_eq!(pool.granted[3..], flood[1..2]);
+    let operator = pool.ask(TenantShare { is_operator: true, ..owes(3) }, 1);
+    assert_eq!(pool.granted[4..], [operator]);
+}
+
+#[test]
+fn a_turn_is_forgotten_after_a_second() {
+    let mut pool = Pool::of(100, 2, 50);
+    (0..4).for_each(|_| pool.start());
+    let first = pool.ask(tenant(1, 1), 1);
+    pool.now += Duration::from_millis(999);
+    let second = pool.ask(tenant(1, 1), 1);
+    assert_eq!(pool.granted, [first], "there are others");
+    pool.send(PoolEvent::Abandon { waiter: second });
+    pool.now += Duration::from_millis(1);
+    let third = pool.ask(tenant(1, 1), 1);
+    assert_eq!(pool.granted, [first, third]);
+}
+
+#[test]
 fn nothing_is_kept_from_the_only_tenant_or_where_no_start_could_begin() {
     let mut pool = Pool::of(100, 2, 50);
     (0..4).for_each(|_| pool.start());
@@ -197,7 +233,10 @@ proptest! {
         let mut leased = Vec::new();
         for (what, who, runner) in steps {
             match what {
-                0 | 1 => waiting.push(pool.ask(tenant(who, who + 1), runner)),
+                0 | 1 => {
+                    let asks = TenantShare { owes: what == 1, ..tenant(who, who + 1) };
+                    waiting.push(pool.ask(asks, runner));
+                }
                 2 if !pool.starting.is_empty() => pool.start(),
                 3 if !waiting.is_empty() => {
                     let waiter = waiting.remove(who as usize % waiting.len());
