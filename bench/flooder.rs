@@ -24,8 +24,10 @@ const SESSIONS: usize = 8;
 const NICE: i32 = 10;
 /// After a refusal: less than a client would wait, and not a loop that only loads this thread.
 const AGAIN: Duration = Duration::from_millis(20);
-/// Bytes of an upload.
+/// Bytes of an upload, and of a download.
 const LARGE: usize = 20_000_000;
+/// The file that is downloaded.
+const TO_GET: &str = "to-get";
 /// Between two bytes of a connection that sends slowly.
 const SLOWLY: Duration = Duration::from_secs(1);
 /// How many bytes such a connection sends before another takes its place.
@@ -168,7 +170,7 @@ impl Flooder {
                 client.put(&session, Some("large"), archive.clone()).await?;
             }
             Flood::Downloads => {
-                client.get(&format!("/sessions/{session}/files/large")).await?;
+                client.get(&format!("/sessions/{session}/files/{TO_GET}")).await?;
             }
             Flood::Tars => {
                 client.put(&session, None, archive.clone()).await?;
@@ -210,6 +212,15 @@ fn session(place: usize) -> String {
 }
 
 impl Flood {
+    /// Puts the files that these floods download. Uploads of the flood itself may take longer than it lasts.
+    pub(crate) async fn prepare(client: &mut Client, floods: &[(Self, usize)]) -> Result<()> {
+        let downloads = floods.iter().filter(|(flood, _)| *flood == Self::Downloads);
+        for place in downloads.flat_map(|(_, connections)| 0..SESSIONS.min(*connections)) {
+            client.put(&session(place), Some(TO_GET), Bytes::from(vec![b'd'; LARGE])).await?;
+        }
+        Ok(())
+    }
+
     /// Closes the sessions that a flood comes back to, with their files and commands.
     pub(crate) async fn clear_up(client: &mut Client) {
         for place in 0..SESSIONS {

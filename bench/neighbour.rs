@@ -107,6 +107,7 @@ pub(crate) async fn measure(setup: &mut Setup, report: &mut Measurements) -> Res
         if only.as_ref().is_some_and(|only| name != ALONE && !name.contains(only.as_str())) {
             continue;
         }
+        Flood::prepare(&mut other, floods).await?;
         let flooding = Flooding::begin(addr, &token, floods)?;
         if !floods.is_empty() {
             tokio::time::sleep(RISE).await;

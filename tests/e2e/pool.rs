@@ -72,6 +72,7 @@ async fn the_longest_idle_session_is_evicted_and_keeps_its_files() {
     ran_b.expect_stdout("go\n");
     ran_c.expect_stdout("of-c\n");
     events.at_most(2, &view).await;
+    assert_eq!(view.containers().await.len(), 2);
     d.stop().await;
 }
 

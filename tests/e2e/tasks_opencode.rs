@@ -230,7 +230,8 @@ async fn a_task_is_alone_in_its_session_is_cancelled_and_survives_the_daemon() {
     expect_status(&ran, "cancelled");
     assert_eq!(ran.document["files_created"], json!(["begun.txt"]), "{}", ran.document);
 
-    let turns = json!([bash("true"), bash("sleep 5; echo done > after.txt"), { "text": "all done" }]);
+    let second = bash("touch /tmp/begun; sleep 5; echo done > after.txt");
+    let turns = json!([bash("true"), second, { "text": "all done" }]);
     model.says_to_agent(turns).await;
     let id = tokio::select! {
         ran = task(&d, "k", json!({})) => panic!("it ended: {}", ran.document),
@@ -238,7 +239,7 @@ async fn a_task_is_alone_in_its_session_is_cancelled_and_survives_the_daemon() {
     };
     // The model's answer has arrived once its command runs: the next daemon could not give it again.
     let view = d.view().await;
-    let until = "until grep -qsx sleep /proc/[0-9]*/comm; do sleep 0.1; done; echo begun";
+    let until = "until test -e /tmp/begun; do sleep 0.1; done; echo begun";
     let begun = view.exec(&view.running("opencode").await, &["timeout", "60", "sh", "-c", until]).await;
     assert_eq!(begun, "begun\n");
     let store = d.crash().await;

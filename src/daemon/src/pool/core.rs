@@ -35,10 +35,11 @@
 //! * **Round by round between the tenants**, within a runner for the containers, and across runners for the
 //!   starts; of one tenant the oldest waiter first ([`crate::tenants::fair`]). When one more comes than may
 //!   wait, the last waiter of the tenant that has most is refused.
-//! * **Where there are several tenants, half of a runner's idle containers are reserved.** A tenant that has
-//!   spent its CPU credits gets none of the reserve, and waits for a container to start; nor does one that
-//!   was served within a second, and others that have credits less often. Another tenant then finds a
-//!   container that is armed. Nothing is reserved while the pool has no place to start one for each waiter.
+//! * **Where there are several tenants, half of a runner's idle containers are reserved.** A tenant that took
+//!   what is missing of them, or has spent its CPU credits, waits for a container to start; another tenant
+//!   then finds one that is armed ([`reserve`]). Nothing is kept for tenants that have spent their credits,
+//!   nor from a waiter that was passed over once, nor from all waiters while the pool has no place to start
+//!   one for each of them.
 //! * **Nothing is started without a need**: a runner needs its `idle` containers plus one for each of
 //!   its waiters; idle and starting containers count. A container in excess of that (its caller went
 //!   away) is kept until its `idle_ttl`.
@@ -65,6 +66,7 @@
 mod member;
 mod message;
 mod plan;
+mod reserve;
 mod runner_state;
 mod snapshot;
 #[cfg(test)]

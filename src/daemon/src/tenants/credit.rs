@@ -222,9 +222,10 @@ impl CreditCore {
         filled
     }
 
-    /// Whether a tenant has spent its credits, as far as they were filled last.
+    /// Whether a tenant has spent its credits, as far as they were filled last, or programs of it wait for
+    /// some. A deposit is not spent.
     pub(super) fn owes(&self, tenant: TenantId) -> bool {
-        self.accounts.get(&tenant).is_some_and(Account::has_spent_all)
+        self.accounts.get(&tenant).is_some_and(|account| !account.spares())
     }
 
     /// The programs of a tenant that wait.

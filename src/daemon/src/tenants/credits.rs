@@ -191,7 +191,7 @@ impl Credits {
         self.state().core.is_shared(Instant::now())
     }
 
-    /// Whether a tenant has spent its credits.
+    /// Whether a tenant has spent its credits, or programs of it wait for some.
     pub(super) fn owes(&self, tenant: TenantId) -> bool {
         self.state().core.owes(tenant)
     }

@@ -36,7 +36,8 @@ pub struct TenantShare {
     pub sessions: Option<usize>,
     /// Executions under way that it may have.
     pub executions: Option<usize>,
-    /// Whether it has spent its CPU credits: it has nothing of what is kept ready for others.
+    /// Whether it has spent its CPU credits, and is no operator. Only the pool is told
+    /// ([`Tenants::share_now`](super::Tenants::share_now)), which keeps idle containers for others.
     pub owes: bool,
 }
 
@@ -97,23 +98,6 @@ impl Rounds {
         let next = Mark { at: mark.at + cost(tenant), behind: mark.behind.saturating_add(1) };
         self.next.insert(tenant.id, next);
         mark
-    }
-
-    /// A call of this tenant is served that never waited in this queue.
-    pub fn serve(&mut self, tenant: TenantShare) {
-        let mark = self.arrive(tenant);
-        self.served(mark);
-    }
-
-    /// Whether this tenant was served, and others have not had as much since then, each by its weight.
-    #[must_use]
-    pub fn has_had_its_turn(&self, tenant: TenantShare) -> bool {
-        !tenant.is_operator && self.next.get(&tenant.id).is_some_and(|next| next.at > self.present)
-    }
-
-    /// What a tenant had counts no longer.
-    pub fn forget(&mut self, tenant: TenantId) {
-        self.next.remove(&tenant);
     }
 
     /// A call was served.
@@ -210,33 +194,6 @@ mod tests {
         fn serve_all(&mut self) -> Vec<u32> {
             (0..self.waiting.len()).map(|_| self.serve()).collect()
         }
-    }
-
-    #[test]
-    fn a_tenant_has_had_its_turn_until_others_have_had_as_much() {
-        let (one, light, heavy) = (tenant(1, 1), tenant(2, 1), tenant(3, 4));
-        let operator = TenantShare { is_operator: true, ..tenant(4, 1) };
-        let mut rounds = Rounds::default();
-        assert!(!rounds.has_had_its_turn(one));
-        (0..5).for_each(|_| rounds.serve(one));
-        rounds.serve(operator);
-        assert!(rounds.has_had_its_turn(one) && !rounds.has_had_its_turn(operator));
-        assert!(!rounds.has_had_its_turn(light));
-        rounds.serve(light);
-        assert!(rounds.has_had_its_turn(light), "it is even with the first one");
-        rounds.serve(one);
-        assert!(rounds.has_had_its_turn(one) && !rounds.has_had_its_turn(light));
-        rounds.forget(one.id);
-        assert!(!rounds.has_had_its_turn(one));
-        rounds.serve(one);
-        // A heavy tenant has several before a light one is even with it.
-        rounds.serve(heavy);
-        assert!(rounds.has_had_its_turn(heavy));
-        let until = (0..9).position(|_| {
-            rounds.serve(heavy);
-            !rounds.has_had_its_turn(one)
-        });
-        assert!(until.is_some_and(|more| (2..=4).contains(&more)), "{until:?}");
     }
 
     #[test]

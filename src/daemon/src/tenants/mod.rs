@@ -178,8 +178,14 @@ impl Tenants {
     /// What queues must know of a tenant.
     pub fn share(&self, name: &str) -> TenantShare {
         let share = self.book.read().unwrap_or_else(PoisonError::into_inner).share(name);
-        let owes = share.tenants > 1 && self.credits.owes(share.id);
-        self.share_here(name, TenantShare { owes, ..share })
+        self.share_here(name, share)
+    }
+
+    /// The same, and whether the tenant has spent its CPU credits by now.
+    pub fn share_now(&self, name: &str) -> TenantShare {
+        let share = self.share(name);
+        let owes = share.tenants > 1 && !share.is_operator && self.credits.owes(share.id);
+        TenantShare { owes, ..share }
     }
 
     /// The limits of a tenant: none for one that has no token any more, whose work ends anyway.

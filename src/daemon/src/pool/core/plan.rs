@@ -93,10 +93,15 @@ impl PoolCore {
         self.unserved(&stock).saturating_sub(free + leaving + surplus)
     }
 
-    /// Waiters that need a start of their own, which could begin now; not those that give way.
+    /// Waiters that need a start of their own, which could begin now; not those that give way. Of a runner
+    /// with a UID of its own only one can begin.
     fn unserved(&self, stock: &Stock) -> usize {
         let ready = self.runners.iter().filter(|(_, runner)| !runner.gives_way && self.is_ready(runner));
-        ready.map(|(&id, runner)| runner.waiters.len().saturating_sub(stock.of(id).coming)).sum()
+        let of_runner = |(&id, runner): (&RunnerId, &RunnerState)| {
+            let most = if runner.uid.is_some() { 1 } else { usize::MAX };
+            runner.waiters.len().saturating_sub(stock.of(id).coming).min(most)
+        };
+        ready.map(of_runner).sum()
     }
 
     /// Whether a start for this runner could begin now, if there is a slot: it makes no pause, and its UID,
@@ -164,7 +169,7 @@ impl PoolCore {
         for runner in waited_for {
             while let Some(oldest) = self.oldest_idle(runner)
                 && let Some(first) = self.first_served(runner)
-                && let Some(waiter) = self.runners.get_mut(&runner).and_then(|r| r.serve(first, now))
+                && let Some(waiter) = self.runners.get_mut(&runner).and_then(|r| r.serve(first))
                 && let Some(member) = self.members.get_mut(&oldest)
             {
                 member.state = MemberState::Leased;
@@ -175,12 +180,13 @@ impl PoolCore {
         }
     }
 
-    /// The place of the first waiter that an idle member of its runner is not kept from. None is kept while
-    /// a start for each waiter could not begin: a pause is made, or slots are missing.
+    /// The place of the first waiter from whom the idle members of its runner are not kept; of the very first
+    /// one, where they are kept from all while a start for each waiter could not begin (a pause is made, or
+    /// slots are missing).
     fn first_served(&self, id: RunnerId) -> Option<usize> {
         let runner = self.runners.get(&id).filter(|runner| !runner.waiters.is_empty())?;
         let idle = self.count_idle(id);
-        let first = runner.waiters.iter().position(|waiter| !runner.keeps(idle, waiter.tenant));
+        let first = runner.first_served(idle);
         first.or_else(|| (!self.could_start(id, 0)).then_some(0))
     }
 

@@ -1,10 +1,11 @@
 //! One runner: its waiters, and its failed starts. It must never look at another runner.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
+use super::reserve::Reserve;
 use super::{Backoff, StartFailure, Uid, WaiterId};
-use crate::tenants::fair::{Mark, Rounds};
+use crate::tenants::fair::Mark;
 use crate::tenants::{TenantId, TenantShare};
 
 /// After this many failed starts in a row, waiters are refused instead of kept waiting through the pause.
@@ -18,9 +19,6 @@ pub const FAIL_FAST_AFTER: u32 = 3;
 /// makes no containers. Only the next start shows it, and service must be back 5 s after the engine is.
 const ENGINE_PAUSE: Duration = Duration::from_secs(2);
 
-/// What a tenant had longer ago says nothing of what it takes from others: it has been started again since.
-const LATELY: Duration = Duration::from_secs(1);
-
 /// A request that waits for a container.
 #[derive(Debug)]
 pub(super) struct PoolWaiter {
@@ -29,6 +27,9 @@ pub(super) struct PoolWaiter {
     pub(super) tenant: TenantShare,
     /// Its place in the order of service.
     pub(super) mark: Mark,
+    /// Whether another one was served before it, for whom an idle member was kept. It is not passed over
+    /// twice.
+    pub(super) was_passed_over: bool,
 }
 
 /// The failed starts since the last success.
@@ -50,13 +51,10 @@ pub(super) struct RunnerState {
     pub(super) uid: Option<Uid>,
     /// It serves the daemon itself, and gives way to callers.
     pub(super) gives_way: bool,
-    /// In the order of service. Empty while a member of this runner is idle, but for tenants that have had
-    /// their turn: some idle members are kept for the others.
+    /// In the order of service. Empty while a member of this runner is idle, but for those from whom it is
+    /// kept.
     pub(super) waiters: VecDeque<PoolWaiter>,
-    /// Who has had members of this runner lately.
-    served: Rounds,
-    /// When each of them had the last one, and whether it owed CPU credits then.
-    served_at: BTreeMap<TenantId, (Instant, bool)>,
+    reserve: Reserve,
     failing: Option<Failing>,
     /// A member died soon after it was armed: no attempt before this. This pause is separate from `failing`,
     /// which the next successful start clears; otherwise a container that starts well and then dies would be
@@ -84,48 +82,41 @@ impl RunnerState {
         late
     }
 
-    /// Forgets who had a member longer ago.
-    pub(super) fn forget_old_turns(&mut self, now: Instant) {
-        let is_old = |at: Instant| now.saturating_duration_since(at) >= LATELY;
-        let old = self.served_at.extract_if(.., |_, (at, _)| is_old(*at));
-        old.for_each(|(tenant, _)| self.served.forget(tenant));
-    }
-
     /// Puts a waiter in its place.
     pub(super) fn wait(&mut self, waiter: PoolWaiter) {
         let at = self.waiters.partition_point(|other| other.mark <= waiter.mark);
         self.waiters.insert(at, waiter);
     }
 
-    /// Takes this waiter out, to be served.
-    pub(super) fn serve(&mut self, at: usize, now: Instant) -> Option<PoolWaiter> {
+    /// Takes this waiter out, to be served. If it is not the first one, that one was passed over.
+    pub(super) fn serve(&mut self, at: usize) -> Option<PoolWaiter> {
         let waiter = self.waiters.remove(at)?;
-        self.served.serve(waiter.tenant);
-        self.served_at.insert(waiter.tenant.id, (now, waiter.tenant.owes));
+        self.reserve.take(waiter.tenant);
+        if at > 0
+            && let Some(first) = self.waiters.front_mut()
+        {
+            first.was_passed_over = true;
+        }
         Some(waiter)
     }
 
-    /// Whether so many idle members are reserved for others than this tenant, which owes CPU credits or was
-    /// served last. Half of the idle members are reserved, and no more than there are others for whom they
-    /// may be: nothing is kept for those that owe from one that does not.
-    pub(super) fn keeps(&self, idle: usize, tenant: TenantShare) -> bool {
-        if tenant.is_operator {
-            return false;
-        }
-        let others = tenant.tenants.saturating_sub(1);
-        let (is_behind, others) = if tenant.owes {
-            (true, others)
-        } else {
-            (self.served.has_had_its_turn(tenant), others.saturating_sub(self.owing_beside(tenant.id)))
-        };
-        is_behind && idle <= (self.idle as usize / 2).min(others)
+    /// The place of the first waiter who may have one of so many idle members.
+    pub(super) fn first_served(&self, idle: usize) -> Option<usize> {
+        let full = self.idle as usize;
+        // Most of the time nothing is kept from anybody.
+        let owing = if idle > full / 2 { BTreeSet::new() } else { self.owing() };
+        self.waiters
+            .iter()
+            .position(|one| one.was_passed_over || !self.reserve.keeps((idle, full), one.tenant, &owing))
     }
 
-    /// How many other tenants wait, or were served lately, that owe CPU credits.
-    fn owing_beside(&self, tenant: TenantId) -> usize {
-        let waiting = self.waiters.iter().filter(|waiter| waiter.tenant.owes).map(|waiter| waiter.tenant.id);
-        let served = self.served_at.iter().filter(|(_, (_, owed))| *owed).map(|(tenant, _)| *tenant);
-        waiting.chain(served).filter(|other| *other != tenant).collect::<BTreeSet<_>>().len()
+    /// Whether all of so many idle members are kept from a tenant that asks for one now.
+    pub(super) fn keeps(&self, idle: usize, tenant: TenantShare) -> bool {
+        self.reserve.keeps((idle, self.idle as usize), tenant, &self.owing())
+    }
+
+    fn owing(&self) -> BTreeSet<TenantId> {
+        self.reserve.owing(self.waiters.iter().map(|waiter| waiter.tenant))
     }
 
     /// A start failed: the next one waits longer.
@@ -137,9 +128,10 @@ impl RunnerState {
         self.failing = Some(Failing { consecutive, last: failure, until });
     }
 
-    /// A start succeeded.
+    /// A start succeeded: one more member stands idle.
     pub(super) fn start_succeeded(&mut self) {
         self.failing = None;
+        self.reserve.replace();
     }
 
     /// An idle member died soon after it was armed.

@@ -135,9 +135,9 @@ impl PoolCore {
         if !self.engine_up {
             return actions.push(refuse(id, LeaseRefusal::EngineUnavailable));
         }
-        if let Some(runner) = self.runners.get_mut(&wanted) {
-            runner.forget_old_turns(now);
-        }
+        // What its earlier calls waited with may be long ago.
+        let earlier = self.runners.values_mut().flat_map(|runner| &mut runner.waiters);
+        earlier.filter(|w| w.tenant.id == tenant.id).for_each(|w| w.tenant.owes = tenant.owes);
         let waiting = self.runners.values().map(|r| r.waiters.len()).sum::<usize>();
         if !self.serves(wanted, tenant) && waiting >= self.settings.queue as usize {
             let all = self.runners.values().flat_map(|runner| &runner.waiters).map(|w| w.tenant);
@@ -152,7 +152,7 @@ impl PoolCore {
         }
         let mark = self.rounds.arrive(tenant);
         if let Some(runner) = self.runners.get_mut(&wanted) {
-            runner.wait(PoolWaiter { id, asked: now, tenant, mark });
+            runner.wait(PoolWaiter { id, asked: now, tenant, mark, was_passed_over: false });
         }
     }
 

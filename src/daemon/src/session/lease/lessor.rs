@@ -83,7 +83,7 @@ impl Lessor {
         if leases.by_language.contains_key(language) {
             return Ok(false);
         }
-        let tenant = self.gate.share(&session.owner);
+        let tenant = self.gate.share_now(&session.owner);
         let over = self.over_workspace(session, language, tenant, deadline).await?;
         let (container, baseline) = match over {
             Some(over) => over,

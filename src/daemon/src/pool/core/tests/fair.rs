@@ -126,7 +126,7 @@ fn of_too_many_the_last_of_the_flood_is_refused() {
 }
 
 #[test]
-fn half_of_what_stands_idle_is_kept_for_those_whose_turn_it_is() {
+fn half_of_what_stands_idle_is_kept_from_those_who_took_the_rest() {
     let mut pool = Pool::of(100, 2, 50);
     (0..4).for_each(|_| pool.start());
     assert!(pool.starting.is_empty(), "two stand idle for each runner");
@@ -134,49 +134,88 @@ fn half_of_what_stands_idle_is_kept_for_those_whose_turn_it_is() {
     assert_eq!(pool.granted, [flood[0]], "the other one is kept");
     let theirs = pool.ask(tenant(2, 1), 1);
     assert_eq!(pool.granted, [flood[0], theirs]);
-    // The next start stands idle in its place, and then the flood goes on with starts.
+    // Who was passed over has the next one; the one after it stands idle, and then the flood goes on.
     pool.start();
-    assert_eq!(pool.granted.len(), 2);
-    (0..2).for_each(|_| pool.start());
-    assert_eq!(pool.granted[2..], flood[1..3]);
+    assert_eq!(pool.granted[2..], flood[1..2]);
+    pool.start();
+    assert_eq!(pool.granted.len(), 3);
+    pool.start();
+    assert_eq!(pool.granted[3..], flood[2..3]);
     let again = pool.ask(tenant(2, 1), 1);
     assert_eq!(pool.granted.last(), Some(&again));
+}
+
+#[test]
+fn what_is_taken_counts_until_it_is_replaced() {
+    let mut pool = Pool::of(100, 2, 50);
+    (0..4).for_each(|_| pool.start());
+    let first = pool.ask(tenant(1, 1), 1);
+    let second = pool.ask(tenant(1, 1), 1);
+    assert_eq!(pool.granted, [first], "there are others");
+    pool.send(PoolEvent::Abandon { waiter: second });
+    pool.now += Duration::from_secs(60);
+    let third = pool.ask(tenant(1, 1), 1);
+    assert_eq!(pool.granted, [first], "nothing has started meanwhile");
+    pool.start();
+    assert_eq!(pool.granted, [first, third]);
+}
+
+fn of_two(id: u32, owes: bool) -> TenantShare {
+    TenantShare { tenants: 2, owes, ..tenant(id, 1) }
 }
 
 #[test]
 fn what_stands_idle_is_kept_from_those_who_owe_and_never_for_them() {
     let mut pool = Pool::of(100, 2, 50);
     (0..4).for_each(|_| pool.start());
-    let two = |id| TenantShare { tenants: 2, ..tenant(id, 1) };
-    let owes = |id| TenantShare { owes: true, ..two(id) };
-    let flood: Vec<WaiterId> = (0..3).map(|_| pool.ask(owes(1), 1)).collect();
-    let theirs = pool.ask(two(2), 1);
-    assert_eq!(pool.granted, [flood[0], theirs]);
+    let flood: Vec<WaiterId> = (0..4).map(|_| pool.ask(of_two(1, true), 1)).collect();
+    assert_eq!(pool.granted, flood[..1]);
+    let theirs = pool.ask(of_two(2, false), 1);
+    assert_eq!(pool.granted[1..], [theirs]);
+    // What the flood took is replaced; but it owes, and the other one does not, which took the last.
     pool.start();
-    // They are even: but one has credits.
-    let again = pool.ask(two(2), 1);
+    assert_eq!(pool.granted.len(), 2);
+    let again = pool.ask(of_two(2, false), 1);
     assert_eq!(pool.granted[2..], [again]);
-    // However much more it has had: the next one is kept from those who owe, and the one after it is not.
+    // The flood's first waiter was before that one in the round.
     pool.start();
-    assert_eq!(pool.granted[3..], []);
+    assert_eq!(pool.granted[3..], flood[1..2], "it is passed over once");
     pool.start();
-    assert_eq!(pool.granted[3..], flood[1..2]);
-    let operator = pool.ask(TenantShare { is_operator: true, ..owes(3) }, 1);
+    assert_eq!(pool.granted.len(), 4, "the next one was not yet");
+    let operator = pool.ask(TenantShare { is_operator: true, owes: true, ..of_two(3, false) }, 1);
     assert_eq!(pool.granted[4..], [operator]);
 }
 
 #[test]
-fn a_turn_is_forgotten_after_a_second() {
+fn nothing_is_kept_where_all_owe_and_what_a_tenant_owes_is_what_its_last_call_says() {
     let mut pool = Pool::of(100, 2, 50);
     (0..4).for_each(|_| pool.start());
-    let first = pool.ask(tenant(1, 1), 1);
-    pool.now += Duration::from_millis(999);
-    let second = pool.ask(tenant(1, 1), 1);
-    assert_eq!(pool.granted, [first], "there are others");
-    pool.send(PoolEvent::Abandon { waiter: second });
-    pool.now += Duration::from_millis(1);
-    let third = pool.ask(tenant(1, 1), 1);
-    assert_eq!(pool.granted, [first, third]);
+    let first = [pool.ask(of_two(1, true), 1), pool.ask(of_two(1, true), 1)];
+    assert_eq!(pool.granted, first[..1]);
+    let other = pool.ask(of_two(2, true), 1);
+    assert_eq!(pool.granted.len(), 2, "{other:?}");
+    let mut pool = Pool::of(100, 2, 50);
+    (0..4).for_each(|_| pool.start());
+    let first = [pool.ask(of_two(1, true), 1), pool.ask(of_two(1, true), 1)];
+    assert_eq!(pool.granted, first[..1]);
+    pool.ask(of_two(1, false), 2);
+    pool.ask(of_two(2, true), 2);
+    pool.start();
+    pool.start();
+    assert!(pool.granted.contains(&first[1]), "{:?}", pool.granted);
+}
+
+#[test]
+fn who_owes_is_served_within_three_starts_however_often_another_asks() {
+    let mut pool = Pool::of(100, 2, 50);
+    (0..4).for_each(|_| pool.start());
+    let flood: Vec<WaiterId> = (0..8).map(|_| pool.ask(of_two(1, true), 1)).collect();
+    let served = |pool: &Pool| flood.iter().filter(|waiter| pool.granted.contains(waiter)).count();
+    for starts in 0..21 {
+        pool.ask(of_two(2, false), 1);
+        assert!(served(&pool) > starts / 3, "{starts}: {:?}", pool.granted);
+        pool.start();
+    }
 }
 
 #[test]

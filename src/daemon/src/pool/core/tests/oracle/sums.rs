@@ -85,7 +85,8 @@ impl Oracle {
     }
 
     pub(super) fn lacking(&self, runner: RunnerId) -> usize {
-        self.waiters_of(runner).count().saturating_sub(self.coming(runner))
+        let most = if self.runners[&runner].uid.is_some() { 1 } else { usize::MAX };
+        self.waiters_of(runner).count().saturating_sub(self.coming(runner)).min(most)
     }
 
     pub(super) fn is_short(&self, runner: RunnerId) -> bool {
