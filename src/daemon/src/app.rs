@@ -43,7 +43,7 @@ use crate::execution::Executions;
 use crate::metrics::Metrics;
 use crate::notifications::Notifications;
 use crate::packages::Packages;
-use crate::pool::{Adopted, Pool, PoolConfig, Rescue, SnapshotSettings};
+use crate::pool::{Adopted, Owes, Pool, PoolConfig, Rescue, SnapshotSettings};
 use crate::ports::PortForwarder;
 use crate::run_history::RunHistory;
 use crate::services::Services;
@@ -134,7 +134,7 @@ impl App {
         let listeners = Listeners::open(config, port).await?;
         let cluster = cluster::open(config, &store, &metrics).await?;
         let lost = LostFiles::open(&store, &settings::session_bounds(config, tenants.clone()))?;
-        let (pool, adopted) = open_pool(config, &store, &metrics, lost.clone()).await?;
+        let (pool, adopted) = open_pool(config, &store, (&metrics, &tenants), lost.clone()).await?;
         match Self::over(
             config,
             (store, metrics, tenants, audit),
@@ -298,7 +298,7 @@ impl App {
 async fn open_pool(
     config: &Config,
     store: &Store,
-    metrics: &Metrics,
+    (metrics, tenants): (&Metrics, &Arc<Tenants>),
     lost: Arc<LostFiles>,
 ) -> Result<(Pool, Adopted), AppError> {
     let host = engine_host(config).map_err(AppError::EngineHost)?;
@@ -317,7 +317,9 @@ async fn open_pool(
     });
     let rescue: Option<Arc<dyn Rescue>> = Some(lost);
     let pool = pool(config, store.owner.clone(), key);
-    let settings = PoolConfig { metrics, workspaces, snapshots, rescue, ..pool };
+    let tenants = tenants.clone();
+    let owes: Owes = Arc::new(move |tenant| tenants.owes(tenant));
+    let settings = PoolConfig { metrics, workspaces, snapshots, rescue, owes, ..pool };
     Pool::start(engine, settings).await.map_err(AppError::CannotServe)
 }
 

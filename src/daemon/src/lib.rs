@@ -245,7 +245,8 @@
 //!   saved is synced in turns too.
 //! * **A tenant weighs what its token does, not what it has running.** The kernel divides processors between
 //!   containers, so nine busy ones would get nine times as much as one. Those of a tenant with several are
-//!   made lighter ([`tenants::weigh`]); nobody waits for that, and a tenant that is alone is never weighed.
+//!   made lighter ([`tenants::weigh`]), and those of a tenant that owes CPU credits four times more; nobody
+//!   waits for that, and a tenant that is alone is never weighed.
 //!   To let fewer programs run at a time would divide as well, but programs that wait for a network would
 //!   hold places that nobody uses.
 //! * **A flood pays for what it used, before it begins more.** Weights divide what programs compute, but not

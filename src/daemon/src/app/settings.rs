@@ -63,6 +63,8 @@ pub fn pool(config: &Config, owner: String, key: [u8; 32]) -> PoolConfig {
         snapshots: None,
         workspaces: BTreeSet::new(),
         rescue: None,
+        // `serve` has tenants.
+        owes: Arc::new(|_| false),
         metrics: Metrics::default(),
     }
 }

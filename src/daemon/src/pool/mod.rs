@@ -145,9 +145,15 @@ pub struct PoolConfig {
     pub workspaces: BTreeSet<VolumeName>,
     /// Reads containers of an earlier daemon that cannot be taken over, before they are removed.
     pub rescue: Option<Arc<dyn Rescue>>,
+    /// Which tenants have spent their CPU credits.
+    pub owes: Owes,
     /// Counts leases and starts.
     pub metrics: Metrics,
 }
+
+/// Whether a tenant has spent its CPU credits by now. It is asked a few times a second for each tenant, and
+/// must answer at once.
+pub type Owes = Arc<dyn Fn(TenantId) -> bool + Send + Sync>;
 
 /// A handle on the pool of one engine.
 #[derive(Clone)]
@@ -242,7 +248,7 @@ impl Pool {
             runtimes: runtimes.clone(),
             settings,
             layers,
-            weights: Arc::default(),
+            weights: Arc::new(Weights::new(config.owes)),
             snapshots,
             ending: CancellationToken::new(),
             tasks: TaskTracker::new(),
@@ -334,6 +340,7 @@ impl Pool {
     }
 
     async fn ask(&self, from: LeaseFrom, tenant: TenantShare) -> Result<Lease, LeaseRefusal> {
+        let tenant = self.weights.owing(tenant);
         let waiter = WaiterId(self.next_waiter.fetch_add(1, Ordering::Relaxed));
         let (reply, answer) = oneshot::channel();
         let request = DriverMessage::Request { waiter, from, tenant, reply };

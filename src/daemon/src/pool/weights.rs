@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
+use super::Owes;
 use super::container::ArmedContainer;
 use super::core::MemberId;
 use crate::engine::{ContainerId, Engine, EngineError};
@@ -28,14 +29,14 @@ use crate::tenants::weigh::{WHOLE, WorkingContainer, weigh};
 
 /// Between two looks. A program that two of them see is at work.
 const LOOK: Duration = Duration::from_millis(250);
-/// A container counts as working for this long after a program was last seen in it: the pauses between the
-/// runs of a caller are shorter.
+/// A container counts as working for this long after a program was last seen in it, and its tenant as owing
+/// after it was last seen to owe: the pauses between the runs of a caller are shorter.
 const WORKS: Duration = Duration::from_secs(10);
 
 /// The containers in the hands of tenants.
-#[derive(Default)]
 pub(super) struct Weights {
     held: Mutex<BTreeMap<MemberId, HeldContainer>>,
+    owes: Owes,
     /// Wakes the looks, which rest while there is nothing to weigh.
     taken: Notify,
 }
@@ -49,6 +50,8 @@ struct HeldContainer {
     is_busy: bool,
     /// When two looks in a row last saw one.
     worked: Option<Instant>,
+    /// When its tenant last owed CPU credits while it worked.
+    owed: Option<Instant>,
 }
 
 /// A container in the hands of a tenant. Dropping it takes it off the scales.
@@ -64,6 +67,16 @@ impl Drop for Weighed {
 }
 
 impl Weights {
+    pub(super) fn new(owes: Owes) -> Self {
+        Self { held: Mutex::default(), owes, taken: Notify::new() }
+    }
+
+    /// The share of a tenant, and whether it owes CPU credits by now.
+    pub(super) fn owing(&self, tenant: TenantShare) -> TenantShare {
+        let owes = tenant.tenants > 1 && !tenant.is_operator && (self.owes)(tenant.id);
+        TenantShare { owes, ..tenant }
+    }
+
     fn held(&self) -> MutexGuard<'_, BTreeMap<MemberId, HeldContainer>> {
         // No code that can panic runs under this lock, so even a poisoned one holds valid data.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
@@ -77,7 +90,8 @@ impl Weights {
         armed: &ArmedContainer,
     ) -> Weighed {
         let (id, link) = (armed.id.clone(), armed.link.clone());
-        let container = HeldContainer { tenant, id, link, weighs: WHOLE, is_busy: false, worked: None };
+        let container =
+            HeldContainer { tenant, id, link, weighs: WHOLE, is_busy: false, worked: None, owed: None };
         self.held().insert(member, container);
         if tenant.tenants > 1 {
             self.taken.notify_one();
@@ -123,9 +137,15 @@ impl Weights {
             if was_busy && container.is_busy {
                 container.worked = Some(now);
             }
-            if container.worked.is_some_and(|worked| now.saturating_duration_since(worked) < WORKS) {
+            let is_recent =
+                |at: Option<Instant>| at.is_some_and(|at| now.saturating_duration_since(at) < WORKS);
+            if is_recent(container.worked) {
                 // One that was leased when its tenant was still alone has neighbours now too.
-                let tenant = TenantShare { tenants, ..container.tenant };
+                let tenant = self.owing(TenantShare { tenants, ..container.tenant });
+                if tenant.owes {
+                    container.owed = Some(now);
+                }
+                let tenant = TenantShare { owes: is_recent(container.owed), ..tenant };
                 working.push((*member, container.id.clone(), tenant, container.weighs));
             }
         }

@@ -36,8 +36,8 @@ pub struct TenantShare {
     pub sessions: Option<usize>,
     /// Executions under way that it may have.
     pub executions: Option<usize>,
-    /// Whether it has spent its CPU credits, and is no operator. Only the pool is told
-    /// ([`Tenants::share_now`](super::Tenants::share_now)), which keeps idle containers for others.
+    /// Whether it has spent its CPU credits, and is no operator. Only the pool notes it: when a tenant asks
+    /// for a container, and when it weighs those of several.
     pub owes: bool,
 }
 

@@ -181,11 +181,9 @@ impl Tenants {
         self.share_here(name, share)
     }
 
-    /// The same, and whether the tenant has spent its CPU credits by now.
-    pub fn share_now(&self, name: &str) -> TenantShare {
-        let share = self.share(name);
-        let owes = share.tenants > 1 && !share.is_operator && self.credits.owes(share.id);
-        TenantShare { owes, ..share }
+    /// Whether a tenant has spent its CPU credits, or programs of it wait for some.
+    pub fn owes(&self, tenant: TenantId) -> bool {
+        self.credits.owes(tenant)
     }
 
     /// The limits of a tenant: none for one that has no token any more, whose work ends anyway.

@@ -7,6 +7,10 @@
 //! before anybody asks for it; so a tenant's only busy container needs no change, and only those of a tenant
 //! that has several are made lighter.
 //!
+//! A tenant that owes CPU credits has used more than its part. All of its containers together weigh a quarter
+//! of that: what it began while it was alone would otherwise go before the start of a container for somebody
+//! else, since the engine weighs less than a container.
+//!
 //! It must never make a container lighter than its tenant's part is, nor ask for changes without end: a
 //! container keeps what it has as long as that is near enough.
 
@@ -16,6 +20,8 @@ use super::fair::{TenantId, TenantShare};
 
 /// What a container weighs when it is made: the default of the engine (CPU shares).
 pub const WHOLE: u64 = 1024;
+/// A tenant that owes weighs so many times less.
+const OWING: u64 = 4;
 /// The least that the kernel takes.
 const LEAST: u64 = 2;
 
@@ -42,7 +48,8 @@ pub fn weigh(working: &[WorkingContainer]) -> Vec<(usize, u64)> {
             return WHOLE;
         }
         let count = counts.get(&tenant.id).copied().unwrap_or(1).max(1);
-        (WHOLE * u64::from(tenant.weight.max(1)) / u64::from(heaviest) / count).max(LEAST)
+        let part = WHOLE * u64::from(tenant.weight.max(1)) / u64::from(heaviest);
+        (part / if tenant.owes { OWING } else { 1 } / count).max(LEAST)
     };
     let of = |(place, one): (usize, &WorkingContainer)| {
         let should = should(one.tenant);
@@ -80,6 +87,15 @@ mod tests {
         assert_eq!(weigh(&lighter), []);
         assert_eq!(weigh(&lighter[..4]).len(), 4);
         assert_eq!(weigh(&lighter[..1]), [(0, WHOLE)], "the last one is whole again");
+    }
+
+    #[test]
+    fn those_of_a_tenant_that_owes_weigh_a_quarter() {
+        let mut all = vec![working(1, 1, WHOLE); 8];
+        all.push(working(2, 1, WHOLE));
+        all.iter_mut().filter(|one| one.tenant.id == TenantId(1)).for_each(|one| one.tenant.owes = true);
+        assert_eq!(weigh(&all), (0..8).map(|place| (place, WHOLE / 32)).collect::<Vec<_>>());
+        assert_eq!(weigh(&all[..1]), [(0, WHOLE / 4)], "also if nobody else is at work");
     }
 
     #[test]

@@ -59,7 +59,7 @@ pub(super) async fn bring(
     cancel: &CancellationToken,
 ) -> Result<Option<RunPackages>, Failure> {
     let Some(WantedPackages { packages, tenants, runner, list }) = wanted else { return Ok(None) };
-    let tenant = (caller.owner.as_str(), tenants.share_now(&caller.owner));
+    let tenant = (caller.owner.as_str(), tenants.share(&caller.owner));
     let layer = tokio::select! {
         layer = packages.layer(tenant, &runner, &list) => layer.map_err(fault)?,
         () = tokio::time::sleep(PATIENCE), if caller.output.is_none() => {

@@ -169,7 +169,8 @@ impl PoolCore {
         for runner in waited_for {
             while let Some(oldest) = self.oldest_idle(runner)
                 && let Some(first) = self.first_served(runner)
-                && let Some(waiter) = self.runners.get_mut(&runner).and_then(|r| r.serve(first))
+                && let idle = self.count_idle(runner) - 1
+                && let Some(waiter) = self.runners.get_mut(&runner).and_then(|r| r.serve(first, idle))
                 && let Some(member) = self.members.get_mut(&oldest)
             {
                 member.state = MemberState::Leased;
@@ -186,7 +187,7 @@ impl PoolCore {
     fn first_served(&self, id: RunnerId) -> Option<usize> {
         let runner = self.runners.get(&id).filter(|runner| !runner.waiters.is_empty())?;
         let idle = self.count_idle(id);
-        let first = runner.first_served(idle);
+        let first = runner.first_who_may(idle);
         first.or_else(|| (!self.could_start(id, 0)).then_some(0))
     }
 
@@ -194,10 +195,10 @@ impl PoolCore {
     pub(super) fn serves(&self, id: RunnerId, tenant: TenantShare) -> bool {
         let Some(runner) = self.runners.get(&id) else { return false };
         let idle = self.count_idle(id);
-        idle > 0 && (!runner.keeps(idle, tenant) || runner.waiters.is_empty() && !self.could_start(id, 1))
+        idle > 0 && (!runner.kept(idle).from(tenant) || runner.waiters.is_empty() && !self.could_start(id, 1))
     }
 
-    fn count_idle(&self, id: RunnerId) -> usize {
+    pub(super) fn count_idle(&self, id: RunnerId) -> usize {
         self.idle().filter(|(_, member, _)| member.runner == id).count()
     }
 

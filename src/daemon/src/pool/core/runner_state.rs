@@ -1,12 +1,13 @@
-//! One runner: its waiters, and its failed starts. It must never look at another runner.
+//! One runner: its waiters, what is kept from them, and its failed starts. It must never look at another
+//! runner.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::reserve::Reserve;
+use super::reserve::{Kept, Reserve};
 use super::{Backoff, StartFailure, Uid, WaiterId};
+use crate::tenants::TenantShare;
 use crate::tenants::fair::Mark;
-use crate::tenants::{TenantId, TenantShare};
 
 /// After this many failed starts in a row, waiters are refused instead of kept waiting through the pause.
 ///
@@ -27,8 +28,8 @@ pub(super) struct PoolWaiter {
     pub(super) tenant: TenantShare,
     /// Its place in the order of service.
     pub(super) mark: Mark,
-    /// Whether another one was served before it, for whom an idle member was kept. It is not passed over
-    /// twice.
+    /// Whether it was the first one, and another one was served before it, for whom an idle member was kept.
+    /// It is not passed over twice.
     pub(super) was_passed_over: bool,
 }
 
@@ -88,10 +89,19 @@ impl RunnerState {
         self.waiters.insert(at, waiter);
     }
 
-    /// Takes this waiter out, to be served. If it is not the first one, that one was passed over.
-    pub(super) fn serve(&mut self, at: usize) -> Option<PoolWaiter> {
+    /// What this tenant owes is known anew: what its earlier calls said may be out of date.
+    pub(super) fn note(&mut self, tenant: TenantShare) {
+        let earlier = self.waiters.iter_mut().filter(|waiter| waiter.tenant.id == tenant.id);
+        earlier.for_each(|waiter| waiter.tenant.owes = tenant.owes);
+        self.reserve.note(tenant);
+    }
+
+    /// Takes this waiter out, to be served; so many members stay idle. If it is not the first one, that one
+    /// was passed over.
+    pub(super) fn serve(&mut self, at: usize, idle: usize) -> Option<PoolWaiter> {
         let waiter = self.waiters.remove(at)?;
         self.reserve.take(waiter.tenant);
+        self.count(idle);
         if at > 0
             && let Some(first) = self.waiters.front_mut()
         {
@@ -100,23 +110,20 @@ impl RunnerState {
         Some(waiter)
     }
 
+    /// So many members are idle.
+    pub(super) fn count(&mut self, idle: usize) {
+        self.reserve.missing((self.idle as usize).saturating_sub(idle));
+    }
+
     /// The place of the first waiter who may have one of so many idle members.
-    pub(super) fn first_served(&self, idle: usize) -> Option<usize> {
-        let full = self.idle as usize;
-        // Most of the time nothing is kept from anybody.
-        let owing = if idle > full / 2 { BTreeSet::new() } else { self.owing() };
-        self.waiters
-            .iter()
-            .position(|one| one.was_passed_over || !self.reserve.keeps((idle, full), one.tenant, &owing))
+    pub(super) fn first_who_may(&self, idle: usize) -> Option<usize> {
+        let kept = self.kept(idle);
+        self.waiters.iter().position(|one| one.was_passed_over || !kept.from(one.tenant))
     }
 
-    /// Whether all of so many idle members are kept from a tenant that asks for one now.
-    pub(super) fn keeps(&self, idle: usize, tenant: TenantShare) -> bool {
-        self.reserve.keeps((idle, self.idle as usize), tenant, &self.owing())
-    }
-
-    fn owing(&self) -> BTreeSet<TenantId> {
-        self.reserve.owing(self.waiters.iter().map(|waiter| waiter.tenant))
+    /// From whom so many idle members are kept.
+    pub(super) fn kept(&self, idle: usize) -> Kept {
+        self.reserve.kept(idle, self.idle as usize, self.waiters.iter().map(|waiter| waiter.tenant))
     }
 
     /// A start failed: the next one waits longer.
@@ -128,10 +135,9 @@ impl RunnerState {
         self.failing = Some(Failing { consecutive, last: failure, until });
     }
 
-    /// A start succeeded: one more member stands idle.
+    /// A start succeeded.
     pub(super) fn start_succeeded(&mut self) {
         self.failing = None;
-        self.reserve.replace();
     }
 
     /// An idle member died soon after it was armed.

@@ -135,9 +135,9 @@ impl PoolCore {
         if !self.engine_up {
             return actions.push(refuse(id, LeaseRefusal::EngineUnavailable));
         }
-        // What its earlier calls waited with may be long ago.
-        let earlier = self.runners.values_mut().flat_map(|runner| &mut runner.waiters);
-        earlier.filter(|w| w.tenant.id == tenant.id).for_each(|w| w.tenant.owes = tenant.owes);
+        if let Some(runner) = self.runners.get_mut(&wanted) {
+            runner.note(tenant);
+        }
         let waiting = self.runners.values().map(|r| r.waiters.len()).sum::<usize>();
         if !self.serves(wanted, tenant) && waiting >= self.settings.queue as usize {
             let all = self.runners.values().flat_map(|runner| &runner.waiters).map(|w| w.tenant);
@@ -162,8 +162,11 @@ impl PoolCore {
         match outlook {
             Outlook::Wanted => {
                 member.state = MemberState::Idle { armed: now };
-                if let Some(runner) = self.runners.get_mut(&member.runner) {
+                let id = member.runner;
+                let idle = self.count_idle(id);
+                if let Some(runner) = self.runners.get_mut(&id) {
                     runner.start_succeeded();
+                    runner.count(idle);
                 }
             }
             Outlook::Unwanted => self.destroy(id, actions),

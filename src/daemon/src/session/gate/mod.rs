@@ -261,11 +261,6 @@ impl Gate {
         self.tenants.share(owner)
     }
 
-    /// What the pool must know of a tenant.
-    pub(in crate::session) fn share_now(&self, owner: &str) -> TenantShare {
-        self.tenants.share_now(owner)
-    }
-
     /// An owner may have more or fewer sessions at this node, and gives up some that rest.
     pub(in crate::session) fn limit_changed(&self, owner: &str, gives_up: u64) {
         self.driver.tell(Event::Limit { tenant: self.share(owner), gives_up });

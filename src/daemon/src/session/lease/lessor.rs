@@ -29,7 +29,6 @@ use crate::session::registry::Session;
 use crate::session::sync::baseline::Baseline;
 use crate::session::sync::{DataBounds, salvage};
 use crate::session::workspaces::Workspaces;
-use crate::tenants::TenantShare;
 
 /// Gets containers for sessions.
 pub(in crate::session) struct Lessor {
@@ -83,11 +82,11 @@ impl Lessor {
         if leases.by_language.contains_key(language) {
             return Ok(false);
         }
-        let tenant = self.gate.share_now(&session.owner);
-        let over = self.over_workspace(session, language, tenant, deadline).await?;
+        let over = self.over_workspace(session, language, deadline).await?;
         let (container, baseline) = match over {
             Some(over) => over,
             None => {
+                let tenant = self.gate.share(&session.owner);
                 let container = self.wait(self.pool.lease(language, tenant), deadline).await?;
                 (container, Baseline::fresh())
             }
@@ -118,10 +117,10 @@ impl Lessor {
         &self,
         session: &Session,
         language: &str,
-        tenant: TenantShare,
         deadline: Instant,
     ) -> Result<Option<(Box<dyn Container>, Baseline)>, SessionError> {
         let Some(kept) = self.workspaces.continuing(session, language) else { return Ok(None) };
+        let tenant = self.gate.share(&session.owner);
         let container = match self.wait(self.pool.lease_over(kept.name(), tenant), deadline).await {
             Ok(container) => container,
             Err(LeaseRefusal::NoWorkspace) => {

@@ -82,6 +82,23 @@ fn a_kept_workspace_has_its_uid_for_itself_and_one_member_at_a_time() {
 }
 
 #[test]
+fn the_waiters_for_a_kept_workspace_cost_no_idle_member_since_one_of_them_can_start() {
+    let settings = RawPoolSettings { uid_range: 20_000..=20_009, max_members: 3, ..usual() };
+    let mut pool = Stand::new(RawPoolSettings { max_starting: 8, ..settings });
+    pool.add(0);
+    pool.finish_all();
+    let (_, first) = grants(&pool.request(0).1)[0];
+    pool.finish_all();
+    let uid = 20_000; // the first member's
+    assert_eq!(pool.keep(100, uid), []);
+    pool.released(first);
+    (0..3).for_each(|_| assert_eq!(pool.request(100).1, [], "the UID is in use"));
+    let actions = pool.destroyed(first);
+    assert_eq!((started_runners(&actions), destroys(&actions)), (vec![100], vec![]));
+    assert_eq!(pool.runner(0).idle, 2);
+}
+
+#[test]
 fn a_waiter_is_starved_only_while_nothing_but_a_release_can_serve_it() {
     let settings = RawPoolSettings { idle_per_runner: 0, max_members: 2, ..usual() };
     let mut pool = Stand::new(settings);

@@ -153,7 +153,7 @@ fn what_is_taken_counts_until_it_is_replaced() {
     let second = pool.ask(tenant(1, 1), 1);
     assert_eq!(pool.granted, [first], "there are others");
     pool.send(PoolEvent::Abandon { waiter: second });
-    pool.now += Duration::from_secs(60);
+    pool.now += Duration::from_secs(59);
     let third = pool.ask(tenant(1, 1), 1);
     assert_eq!(pool.granted, [first], "nothing has started meanwhile");
     pool.start();
@@ -194,15 +194,43 @@ fn nothing_is_kept_where_all_owe_and_what_a_tenant_owes_is_what_its_last_call_sa
     assert_eq!(pool.granted, first[..1]);
     let other = pool.ask(of_two(2, true), 1);
     assert_eq!(pool.granted.len(), 2, "{other:?}");
+}
+
+#[test]
+fn what_a_tenant_owes_is_what_its_last_call_says() {
     let mut pool = Pool::of(100, 2, 50);
     (0..4).for_each(|_| pool.start());
-    let first = [pool.ask(of_two(1, true), 1), pool.ask(of_two(1, true), 1)];
-    assert_eq!(pool.granted, first[..1]);
+    let first = [pool.ask(of_two(1, true), 1), pool.ask(of_two(2, false), 1)];
+    let waits = pool.ask(of_two(1, true), 1);
+    pool.start();
+    assert_eq!(pool.granted, first, "one stands idle, and {waits:?} owes");
+    let again = pool.ask(of_two(1, false), 1);
+    assert_eq!(pool.granted[2..], [waits], "{again:?}");
+    // It owed when it took one: but not any more.
+    let mut pool = Pool::of(100, 2, 50);
+    (0..4).for_each(|_| pool.start());
+    pool.ask(of_two(1, true), 1);
+    pool.ask(of_two(1, false), 1);
+    pool.ask(of_two(2, false), 1);
+    assert_eq!(pool.granted.len(), 2);
+    let mut pool = Pool::of(100, 2, 50);
+    (0..4).for_each(|_| pool.start());
+    pool.ask(of_two(2, false), 1);
     pool.ask(of_two(1, false), 2);
-    pool.ask(of_two(2, true), 2);
-    pool.start();
-    pool.start();
-    assert!(pool.granted.contains(&first[1]), "{:?}", pool.granted);
+    pool.ask(of_two(2, false), 1);
+    assert_eq!(pool.granted.len(), 2, "it is kept for the other one, which owes nothing");
+}
+
+#[test]
+fn what_is_kept_is_kept_for_somebody() {
+    let mut pool = Pool::of(100, 3, 50);
+    (0..6).for_each(|_| pool.start());
+    let all = [1, 2, 1].map(|id| pool.ask(of_two(id, false), 1));
+    assert_eq!(pool.granted, all, "each of the two had as many");
+    let mut pool = Pool::of(100, 4, 50);
+    (0..8).for_each(|_| pool.start());
+    let all = [1, 1, 2, 1, 2].map(|id| pool.ask(of_two(id, false), 1));
+    assert_eq!(pool.granted, [all[0], all[1], all[2], all[4]], "one of them had more");
 }
 
 #[test]
@@ -251,8 +279,8 @@ fn who_goes_away_or_has_a_container_of_another_runner_has_no_more_of_what_is_kep
     pool.send(PoolEvent::Abandon { waiter: second });
     let third = pool.ask(tenant(1, 1), 1);
     let other = pool.ask(tenant(1, 1), 2);
-    assert_eq!(pool.granted, [first, other], "{third:?} has had its turn");
-    // The first tenant's waiter for the same runner is passed: that tenant was served last.
+    assert_eq!(pool.granted, [first, other], "{third:?} is of the tenant that took what is missing");
+    // So its waiter is passed over.
     let theirs = [pool.ask(tenant(2, 1), 2), pool.ask(tenant(2, 1), 1)];
     assert_eq!(pool.granted[2..], theirs);
 }
@@ -265,9 +293,11 @@ proptest! {
         idle in 0..5_u32,
         queue in 1..6_u32,
         places in 8..20_u32,
+        tenants in 3..9_usize,
         steps in proptest::collection::vec((0..4_u8, 0..3_u32, 1..3_u32), 1..80),
     ) {
         let mut pool = Pool::of(queue, idle, places);
+        let tenant = |id, weight| TenantShare { tenants, ..tenant(id, weight) };
         let mut waiting: Vec<WaiterId> = Vec::new();
         let mut leased = Vec::new();
         for (what, who, runner) in steps {
@@ -286,6 +316,12 @@ proptest! {
             leased.append(&mut pool.granted);
             waiting.retain(|id| !leased.contains(id) && pool.refused.iter().all(|(gone, _)| gone != id));
             prop_assert!(waiting.len() <= queue as usize, "{waiting:?}");
+            for id in [RunnerId(1), RunnerId(2)] {
+                // A fourth one has taken nothing.
+                let stands_idle = pool.core.serves(id, tenant(7, 1));
+                let is_for_somebody = (0..3).any(|who| pool.core.serves(id, tenant(who, 1)));
+                prop_assert!(is_for_somebody || !stands_idle || tenants > 3, "{id:?} is kept from all");
+            }
             let starting = pool.starting.len();
             pool.send(PoolEvent::Tick);
             prop_assert!(pool.granted.is_empty() && pool.starting.len() == starting, "{:?}", pool.granted);
