@@ -37,9 +37,9 @@
 //!   wait, the last waiter of the tenant that has most is refused.
 //! * **Where there are several tenants, half of a runner's idle containers are reserved.** A tenant that took
 //!   more than others of what is missing of them, or has spent its CPU credits, waits for a container to
-//!   start; another tenant then finds one that is armed ([`reserve`]). The waiter that is first in its round
-//!   is passed over once at most, and not at all if nobody else may have the container and a start for each
-//!   waiter could not begin: a pause is made, or slots are missing.
+//!   start; another tenant then finds one that is armed (`core/reserve.rs`). The waiter that is first in its
+//!   round is passed over once at most, and not at all if nobody else may have the container and a start for
+//!   each waiter could not begin: a pause is made, or slots are missing.
 //! * **Nothing is started without a need**: a runner needs its `idle` containers plus one for each of
 //!   its waiters; idle and starting containers count. A container in excess of that (its caller went
 //!   away) is kept until its `idle_ttl`.
