@@ -233,15 +233,19 @@ async fn a_task_is_alone_in_its_session_is_cancelled_and_survives_the_daemon() {
     let second = bash("touch /tmp/begun; sleep 5; echo done > after.txt");
     let turns = json!([bash("true"), second, { "text": "all done" }]);
     model.says_to_agent(turns).await;
+    // The model's answer has arrived once its command runs: the next daemon could not give it again.
+    let begun = async {
+        let id = running_within(LONG, &d, "k", "true").await;
+        let view = d.view().await;
+        let containers = view.containers_for("opencode").await;
+        let newest = containers.into_iter().max_by_key(|container| container.created).expect("that of k").id;
+        while view.exec(&newest, &["find", "/tmp/begun"]).await != "/tmp/begun\n" {}
+        id
+    };
     let id = tokio::select! {
         ran = task(&d, "k", json!({})) => panic!("it ended: {}", ran.document),
-        id = running_within(LONG, &d, "k", "true") => id,
+        id = within(LONG, "the second command", begun) => id,
     };
-    // The model's answer has arrived once its command runs: the next daemon could not give it again.
-    let view = d.view().await;
-    let until = "until test -e /tmp/begun; do sleep 0.1; done; echo begun";
-    let begun = view.exec(&view.running("opencode").await, &["timeout", "60", "sh", "-c", until]).await;
-    assert_eq!(begun, "begun\n");
     let store = d.crash().await;
     let d = daemon(&model).store(&store).start().await;
     ended(&d, &id).await;
