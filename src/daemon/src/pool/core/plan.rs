@@ -93,8 +93,8 @@ impl PoolCore {
         self.unserved(&stock).saturating_sub(free + leaving + surplus)
     }
 
-    /// Waiters that need a start of their own, which could begin now; not those that give way. Of a runner
-    /// with a UID of its own only one can begin.
+    /// Waiters that need a start of their own, which could begin now; not those that give way. A runner with
+    /// a UID of its own can begin one start at a time.
     fn unserved(&self, stock: &Stock) -> usize {
         let ready = self.runners.iter().filter(|(_, runner)| !runner.gives_way && self.is_ready(runner));
         let of_runner = |(&id, runner): (&RunnerId, &RunnerState)| {

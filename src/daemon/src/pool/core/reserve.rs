@@ -1,12 +1,11 @@
-//! Which idle members of a runner are kept for other tenants than the one that asks.
+//! Which tenants get none of the last idle members of a runner, because these are kept for the others.
 //!
-//! A container takes a part of a second to start, and much longer while the processors are short. A tenant
-//! that makes many sessions would take every one that stands idle, and one that makes a session now and then
-//! would always wait. So half of them are kept from a tenant that took more of the missing ones than another
-//! one did, and from a tenant that owes CPU credits.
+//! A container starts in a part of a second, or in seconds while the processors are short. A tenant that
+//! makes many sessions would take all that stand idle, and a tenant that makes a session now and then would
+//! always wait for a start. So half of the idle members are kept from two kinds of tenants: one that owes CPU
+//! credits, and one that took more of the missing members than another tenant did.
 //!
-//! It must never keep a member from everybody: of all tenants, whoever owes nothing and took least may have
-//! it.
+//! It must never keep a member from everybody: the tenant that owes nothing and took the fewest may have it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -26,7 +25,7 @@ pub(super) struct Kept {
     idle: Option<usize>,
     /// How many of the missing ones each tenant took.
     taken: BTreeMap<TenantId, usize>,
-    /// The tenants that owe CPU credits, of those that took some and those that wait.
+    /// Who owes CPU credits, among the tenants that took a missing member or wait for one.
     owing: BTreeSet<TenantId>,
 }
 
@@ -36,7 +35,7 @@ impl Reserve {
         self.taken.push_back(tenant);
     }
 
-    /// So many members are missing. If there were more, those that were taken first are replaced.
+    /// So many members are missing now. The ones that were taken first have been replaced by others.
     pub(super) fn missing(&mut self, count: usize) {
         let replaced = self.taken.len().saturating_sub(count);
         self.taken.drain(..replaced);
