@@ -107,6 +107,32 @@ async fn the_busy_containers_of_a_tenant_weigh_together_what_the_one_of_another_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_container_of_a_tenant_that_used_more_than_its_part_weighs_a_quarter() {
+    let store = Store::new();
+    // The part of the first one is so small that it uses more, whatever else the machine does.
+    let (much, little) = (add(&store, &["much"]), add(&store, &["little", "--weight", "64"]));
+    let setup: Setup = daemon().store(&store).set("pool.idle", 0);
+    let d = setup.start().await;
+    let mut running = JoinSet::new();
+    running.spawn(python(&d, &little, "s", SLEEP).try_send());
+    running.spawn(python(&d, &much, "m", "while True: pass").try_send());
+    // Who does nothing for some seconds is not at work, and the other one has all parts then.
+    let works = async {
+        loop {
+            call(&d, &little, "get_sandbox_status", json!({ "session_id": "s" })).send().await.expect(200);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let quarter = BTreeMap::from([(0, 1), (1024 / 64 / 4, 1)]);
+    tokio::select! {
+        () = works => {}
+        () = come_to(&d, "a container of a quarter", |now| *now == quarter) => {}
+    }
+    running.abort_all();
+    d.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_containers_of_a_tenant_that_is_alone_are_left_as_they_are() {
     let d = Daemon::with().set("pool.idle", 0).start().await;
     let mut running = JoinSet::new();
