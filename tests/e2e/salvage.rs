@@ -2,7 +2,7 @@
 
 use tokio::join;
 
-use crate::support::Daemon;
+use crate::support::{Daemon, PATIENCE};
 
 #[tokio::test]
 async fn files_of_a_paused_container_are_saved_before_its_removal() {
@@ -13,6 +13,7 @@ async fn files_of_a_paused_container_are_saved_before_its_removal() {
     s.sh(before).await.expect_success();
     let view = d.view().await;
     let container = view.the_container("sh").await;
+    let mut happenings = view.follow().await;
     let code = "echo 34 > changed; rm gone; mkdir -p new/deep; printf 'a\\0b' > new/deep/f; ln -s new l; \
                 mkfifo pipe; head -c 3000000 /dev/zero > big; echo out; touch /tmp/begun; sleep 60";
     let (ran, ()) = join!(async { s.sh(code).timeout(50.0).await }, async {
@@ -31,6 +32,7 @@ async fn files_of_a_paused_container_are_saved_before_its_removal() {
     let look = "cat same changed gone full/x; cat l/deep/f | od -An -c; stat -c %s big; [ -e /tmp/mark ] || \
                 echo fresh";
     s.sh(look).await.expect_stdout("same\n34\nold\nx\n   a  \\0   b\n3000000\nfresh\n");
-    assert!(view.containers().await.iter().all(|other| other.id != container));
+    // The next call does not wait for the removal.
+    happenings.removal_of(&container, PATIENCE).await;
     d.stop().await;
 }
