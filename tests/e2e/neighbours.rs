@@ -1,8 +1,9 @@
-//! Tenants side by side: how much each container weighs, and that a flood of every kind takes nothing of what
-//! another tenant may have. Facts only, no times: those are the benchmark's.
+//! Tenants side by side: how much each container weighs, which processors it has, and that a flood of every
+//! kind takes nothing of what another tenant may have. Facts only, no times: those are the benchmark's.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -15,37 +16,83 @@ use crate::tenants::{add, call, daemon, document, metrics, python};
 
 const SLEEP: &str = "import time; time.sleep(300)";
 
-/// What the engine was told of a container: its CPU shares, 0 for the default, and its other bounds.
-fn bounds(id: &str) -> (u64, String) {
-    let format = "{{.HostConfig.CpuShares}} {{.HostConfig.Memory}} {{.HostConfig.MemorySwap}} \
-                  {{.HostConfig.NanoCpus}} {{.HostConfig.PidsLimit}}";
-    let inspected =
-        Command::new("docker").args(["inspect", "--format", format, id]).output().expect("docker");
-    let text = String::from_utf8(inspected.stdout).expect("text");
-    let (shares, others) = text.trim().split_once(' ').unwrap_or(("0", ""));
-    (shares.parse().expect("a number"), others.to_owned())
+/// What this machine's kernel was told of a container, once it has started, in a file with the first of these
+/// names, or in the second version of control groups with the second one.
+fn told(id: &str, names: [&str; 2]) -> Option<String> {
+    fn find(folder: &Path, id: &str, depth: u32) -> Option<PathBuf> {
+        let folders = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
+        let folders: Vec<_> = folders.filter(|path| path.is_dir() && !path.is_symlink()).collect();
+        let is_its =
+            |path: &&PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().contains(id));
+        let found = folders.iter().find(is_its).cloned();
+        found.or_else(|| folders.iter().filter(|_| depth > 0).find_map(|path| find(path, id, depth - 1)))
+    }
+    let mounted = Path::new("/sys/fs/cgroup");
+    let kind = names[0].split_once('.').expect("a kind").0;
+    let own = mounted.join(kind);
+    let (mounted, name) = if own.is_dir() { (own.as_path(), names[0]) } else { (mounted, names[1]) };
+    let told = std::fs::read_to_string(find(mounted, id, 3)?.join(name)).ok()?;
+    Some(told.trim().to_owned())
 }
 
-/// How many containers have which CPU shares.
-async fn weights(d: &Daemon) -> BTreeMap<u64, usize> {
+/// The CPU shares of a container, in steps of those that the kernel has.
+fn shares(id: &str) -> Option<u64> {
+    let told: u64 = told(id, ["cpu.shares", "cpu.weight"])?.parse().expect("a number");
+    Some(if Path::new("/sys/fs/cgroup/cpu").is_dir() { told } else { told * 1024 / 100 })
+}
+
+/// The processors on which the programs of a container may run.
+fn processors(id: &str) -> Option<String> {
+    told(id, ["cpuset.effective_cpus", "cpuset.cpus.effective"])
+}
+
+/// Its other bounds.
+fn bounds(id: &str) -> Option<String> {
+    let all =
+        ["Memory", "MemorySwap", "NanoCpus", "PidsLimit"].map(|name| format!("{{{{.HostConfig.{name}}}}}"));
+    inspected(id, &all.join(" "))
+}
+
+/// What the engine says of a container.
+fn inspected(id: &str, format: &str) -> Option<String> {
+    let inspected =
+        Command::new("docker").args(["inspect", "--format", format, id]).output().expect("docker");
+    Some(String::from_utf8(inspected.stdout).expect("text").trim().to_owned())
+}
+
+/// How many containers have the same of something, of those that have started.
+async fn counts<T: Ord>(d: &Daemon, of: fn(&str) -> Option<T>) -> BTreeMap<T, usize> {
     let mut all = BTreeMap::new();
     for container in d.view().await.containers().await {
-        *all.entry(bounds(container.id.as_str()).0).or_default() += 1;
+        if let Some(same) = of(container.id.as_str()) {
+            *all.entry(same).or_default() += 1;
+        }
     }
     all
 }
 
-async fn come_to(d: &Daemon, what: &str, has: impl Fn(&BTreeMap<u64, usize>) -> bool) {
+/// Waits until as many containers as it should be have the same of something.
+async fn come_to<T: Ord>(
+    d: &Daemon,
+    of: fn(&str) -> Option<T>,
+    what: &str,
+    has: impl Fn(&BTreeMap<T, usize>) -> bool,
+) {
     within(PATIENCE, what, async {
-        loop {
-            let now = weights(d).await;
-            if has(&now) {
-                break;
-            }
+        while !has(&counts(d, of).await) {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     })
     .await;
+}
+
+/// A tenant that calls again and again. Who does nothing for some seconds is not at work, and others have its
+/// part of the processors then.
+async fn works(d: &Daemon, token: &str) {
+    loop {
+        call(d, token, "get_sandbox_status", json!({ "session_id": "s" })).send().await.expect(200);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
 }
 
 /// Waits until a tenant uses so many of this kind.
@@ -73,10 +120,21 @@ async fn close(d: &Daemon, token: &str, session: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_busy_containers_of_a_tenant_weigh_together_what_the_one_of_another_does() {
+    weighed_together(0, |setup| setup).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_that_sees_no_control_groups_asks_the_engine_to_weigh() {
+    let hidden = "mount -t tmpfs none /sys/fs/cgroup && exec \"$@\"";
+    weighed_together(4, |setup| setup.under(&["unshare", "--mount", "sh", "-c", hidden, "sh"])).await;
+}
+
+/// `asked`: how many containers the engine is asked to weigh.
+async fn weighed_together(asked: usize, started: impl FnOnce(Setup) -> Setup) {
     let store = Store::new();
     let (many, one) = (add(&store, &["many"]), add(&store, &["one"]));
     let setup: Setup = daemon().store(&store).set("pool.idle", 0).set("sessions.max", 8);
-    let d = setup.start().await;
+    let d = started(setup).start().await;
     let mut running = JoinSet::new();
     running.spawn(python(&d, &one, "s", SLEEP).try_send());
     for n in 0..4 {
@@ -86,22 +144,22 @@ async fn the_busy_containers_of_a_tenant_weigh_together_what_the_one_of_another_
     uses(&d, "one", "runs", 1).await;
     // A weight that differs by less than a half stays: containers that came later are not heavier by more.
     let is_light = |now: &BTreeMap<u64, usize>| {
-        let changed = now.iter().filter(|(weight, _)| **weight > 0);
+        let changed = now.iter().filter(|(weight, _)| **weight < 1024);
         let (count, sum) =
             changed.fold((0, 0), |(count, sum), (weight, n)| (count + n, sum + weight * *n as u64));
-        now.get(&0) == Some(&1) && count == 4 && (683..=1536).contains(&sum)
+        now.get(&1024) == Some(&1) && count == 4 && (683..=1536).contains(&sum)
     };
-    come_to(&d, "four light containers", is_light).await;
+    come_to(&d, shares, "four light containers", is_light).await;
+    let by_engine = counts(&d, |id| inspected(id, "{{.HostConfig.CpuShares}}")).await;
+    assert_eq!(by_engine.get("0").copied().unwrap_or_default(), 5 - asked, "{by_engine:?}");
     // Nothing else of them has changed.
-    let all = d.view().await.containers().await;
-    let others: Vec<_> = all.iter().map(|container| bounds(container.id.as_str()).1).collect();
-    assert!(others.len() == 5 && others.iter().all(|other| *other == others[0]), "{others:?}");
-    assert!(!others[0].starts_with('0'), "{others:?}");
+    let others = counts(&d, bounds).await;
+    assert!(others.len() == 1 && others.keys().all(|other| !other.starts_with('0')), "{others:?}");
     // The last one has the whole part of its tenant again.
     for n in 1..4 {
         close(&d, &many, &format!("m{n}")).await;
     }
-    come_to(&d, "a container that is whole again", |now| *now == BTreeMap::from([(0, 1), (1024, 1)])).await;
+    come_to(&d, shares, "a container that is whole again", |now| *now == BTreeMap::from([(1024, 2)])).await;
     running.abort_all();
     d.stop().await;
 }
@@ -116,19 +174,55 @@ async fn the_container_of_a_tenant_that_used_more_than_its_part_weighs_a_quarter
     let mut running = JoinSet::new();
     running.spawn(python(&d, &little, "s", SLEEP).try_send());
     running.spawn(python(&d, &much, "m", "while True: pass").try_send());
-    // Who does nothing for some seconds is not at work, and the other one has all parts then.
-    let works = async {
-        loop {
-            call(&d, &little, "get_sandbox_status", json!({ "session_id": "s" })).send().await.expect(200);
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    };
-    let quarter = BTreeMap::from([(0, 1), (1024 / 64 / 4, 1)]);
+    let quarter = BTreeMap::from([(1024, 1), (1024 / 64 / 4, 1)]);
     tokio::select! {
-        () = works => {}
-        () = come_to(&d, "a container of a quarter", |now| *now == quarter) => {}
+        () = works(&d, &little) => {}
+        () = come_to(&d, shares, "a container of a quarter", |now| *now == quarter) => {}
     }
     running.abort_all();
+    d.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_that_used_more_than_its_part_leaves_a_processor_to_others_as_long_as_they_work() {
+    let store = Store::new();
+    let (much, little) = (add(&store, &["much"]), add(&store, &["little", "--weight", "64"]));
+    let setup: Setup = daemon().store(&store).set("pool.idle", 0);
+    let d = setup.start().await;
+    let mut running = JoinSet::new();
+    let endless = json!({ "command": "python3 -c 'while True: pass'", "session_id": "m" });
+    document(&call(&d, &much, "execute_code_async", endless).send().await.expect(200));
+    running.spawn(python(&d, &little, "s", SLEEP).try_send());
+    uses(&d, "much", "executions", 1).await;
+    uses(&d, "little", "runs", 1).await;
+    let first = d.view().await.containers().await.remove(0).id;
+    let all = processors(first.as_str()).expect("it runs");
+    let last = all.rsplit(['-', ',']).next().expect("a processor").to_owned();
+    assert_ne!(all, last, "this test needs two processors");
+    // Its part is less than one of them.
+    let confined = BTreeMap::from([(all.clone(), 1), (last.clone(), 1)]);
+    let whole = BTreeMap::from([(all.clone(), 2)]);
+    let is_confined = come_to(&d, processors, "a container on one processor", |now| *now == confined);
+    tokio::select! {
+        () = works(&d, &little) => {}
+        () = is_confined => {}
+    }
+    for container in d.view().await.containers().await {
+        let id = container.id.as_str();
+        let (is_light, is_confined) = (shares(id) < Some(1024), processors(id).as_ref() == Some(&last));
+        assert_eq!(is_confined, is_light, "it is the container of the same tenant");
+    }
+    // The daemon that comes after this one knows nothing of a debt.
+    let store = d.crash().await;
+    running.abort_all();
+    let d = daemon().store(&store).set("pool.idle", 0).start().await;
+    assert_eq!(counts(&d, processors).await, whole);
+    // But what goes on is counted, and a container that was there before is one like any other.
+    tokio::select! {
+        () = works(&d, &little) => {}
+        () = come_to(&d, processors, "a container on one processor again", |now| *now == confined) => {}
+    }
+    come_to(&d, processors, "all processors for the one that is alone", |now| *now == whole).await;
     d.stop().await;
 }
 
@@ -149,7 +243,7 @@ async fn the_containers_of_a_tenant_that_is_alone_are_left_as_they_are() {
     .await;
     // The looks of more than a second.
     tokio::time::sleep(Duration::from_millis(1500)).await;
-    assert_eq!(weights(&d).await, BTreeMap::from([(0, 2)]));
+    assert_eq!(counts(&d, shares).await, BTreeMap::from([(1024, 2)]));
     running.abort_all();
     d.stop().await;
 }

@@ -43,7 +43,7 @@ use crate::execution::Executions;
 use crate::metrics::Metrics;
 use crate::notifications::Notifications;
 use crate::packages::Packages;
-use crate::pool::{Adopted, Owes, Pool, PoolConfig, Rescue, SnapshotSettings};
+use crate::pool::{Adopted, Pool, PoolConfig, Rescue, SnapshotSettings};
 use crate::ports::PortForwarder;
 use crate::run_history::RunHistory;
 use crate::services::Services;
@@ -318,8 +318,7 @@ async fn open_pool(
     let rescue: Option<Arc<dyn Rescue>> = Some(lost);
     let pool = pool(config, store.owner.clone(), key);
     let tenants = tenants.clone();
-    let owes: Owes = Arc::new(move |tenant| tenants.owes(tenant));
-    let settings = PoolConfig { metrics, workspaces, snapshots, rescue, owes, ..pool };
+    let settings = PoolConfig { metrics, workspaces, snapshots, rescue, tenants, ..pool };
     Pool::start(engine, settings).await.map_err(AppError::CannotServe)
 }
 

@@ -246,9 +246,17 @@
 //! * **A tenant weighs what its token does, not what it has running.** The kernel divides processors between
 //!   containers, so nine busy ones would get nine times as much as one. Those of a tenant with several are
 //!   made lighter ([`tenants::weigh`]), and those of a tenant that owes CPU credits four times more; nobody
-//!   waits for that, and a tenant that is alone is never weighed.
+//!   waits for that, and a tenant that is alone is never weighed. The daemon writes the weights into the
+//!   control groups itself where they are on its machine (`pool/weights/group.rs`): while a flood keeps the
+//!   engine busy, the engine changed a weight seconds later.
 //!   To let fewer programs run at a time would divide as well, but programs that wait for a network would
 //!   hold places that nobody uses.
+//! * **A tenant that owes leaves processors to others.** A weight says how much of a processor programs get,
+//!   not how soon another gets its turn: beside light containers whose programs wake each other, the kernel
+//!   let a heavy program that was hardly at work wait for 35 ms (p95; 0.1 ms on a processor without them). So
+//!   the containers of a tenant that owes CPU credits run on its part of the processors only, while others
+//!   are at work ([`mod@tenants::confine`]). A nice value, realtime priorities, a shorter slice and
+//!   `cpu.idle` were tried, and did not help (`bench/README.md`).
 //! * **A flood pays for what it used, before it begins more.** Weights divide what programs compute, but not
 //!   what the engine and the kernel compute for their containers. So while the processors are short, programs
 //!   of a tenant that has used more than its part wait for its CPU credits (`tenants::credit`): beside 64

@@ -64,7 +64,7 @@ pub fn pool(config: &Config, owner: String, key: [u8; 32]) -> PoolConfig {
         workspaces: BTreeSet::new(),
         rescue: None,
         // `serve` has tenants.
-        owes: Arc::new(|_| false),
+        tenants: Arc::default(),
         metrics: Metrics::default(),
     }
 }

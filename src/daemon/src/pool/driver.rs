@@ -17,6 +17,7 @@ use super::leftovers::{Leftovers, Survivor};
 use super::runner::Runner;
 use super::snapshots::SnapshotMount;
 use super::spec::Blueprint;
+use super::weights::Weights;
 use super::workspaces::{LeaseFrom, Workspace, Workspaces};
 use super::{AdoptedContainer, AgentTerms, Lease, Runners, millis, warm};
 use crate::degradation::Degradation;
@@ -86,6 +87,7 @@ pub(super) struct PoolDriver {
     pub(super) made: HashMap<WaiterId, RunnerId>,
     pub(super) next_runner: u32,
     pub(super) workspaces: Workspaces,
+    pub(super) weights: Arc<Weights>,
     /// Removals of volumes alone that are under way.
     pub(super) discarding: usize,
     pub(super) closing: bool,
@@ -231,7 +233,9 @@ impl PoolDriver {
             self.tell(PoolEvent::Outdated { member });
         }
         let claim = greeting.claim?;
-        let lease = Lease::new(armed, member, self.sender.clone(), false);
+        // A tenant may have owed something when the earlier daemon ended.
+        Weights::make_whole(&armed.id);
+        let lease = Lease::new(armed, member, self.sender.clone(), self.weights.clone(), false);
         Some(AdoptedContainer { lease, claim, runs: greeting.runs })
     }
 
@@ -413,7 +417,9 @@ impl PoolDriver {
                     let gone = PoolEvent::RunnerRemoved { runner: *runner };
                     let _ = self.sender.send(DriverMessage::Event(gone));
                 }
-                let lease = armed.map(|armed| Lease::new(armed, member, self.sender.clone(), over.is_some()));
+                let lease = armed.map(|armed| {
+                    Lease::new(armed, member, self.sender.clone(), self.weights.clone(), over.is_some())
+                });
                 match (self.waiters.remove(&waiter), lease) {
                     // If the caller has gone away, the lease is dropped here, and the drop releases the
                     // container.

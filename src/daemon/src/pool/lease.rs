@@ -44,7 +44,8 @@ pub struct Lease {
     member: MemberId,
     sender: mpsc::UnboundedSender<DriverMessage>,
     keeps_workspace: AtomicBool,
-    /// While a tenant has it; one of an earlier daemon keeps the weight that it has.
+    weights: Arc<Weights>,
+    /// While a tenant has it.
     weighed: Option<Weighed>,
 }
 
@@ -53,14 +54,17 @@ impl Lease {
         armed: Arc<ArmedContainer>,
         member: MemberId,
         sender: mpsc::UnboundedSender<DriverMessage>,
+        weights: Arc<Weights>,
         keeps_workspace: bool,
     ) -> Self {
-        Self { armed, member, sender, keeps_workspace: AtomicBool::new(keeps_workspace), weighed: None }
+        let keeps_workspace = AtomicBool::new(keeps_workspace);
+        Self { armed, member, sender, keeps_workspace, weights, weighed: None }
     }
 
-    /// A tenant has it from now on.
-    pub(super) fn weigh(&mut self, weights: &Arc<Weights>, tenant: TenantShare) {
-        self.weighed = Some(weights.take(self.member, tenant, &self.armed));
+    /// A tenant has it from now on: it is weighed among the others that tenants have. One that was
+    /// [leased](super::Pool::lease) for a tenant is its already.
+    pub fn belongs_to(&mut self, tenant: TenantShare) {
+        self.weighed = Some(self.weights.take(self.member, tenant, &self.armed));
     }
 
     /// Whether the volumes of the container, if they lie on a disk, stay when it is dropped, for

@@ -97,7 +97,7 @@ use self::weights::Weights;
 use self::workspaces::{LeaseFrom, Workspaces};
 use crate::engine::{Engine, EngineError, VolumeName};
 use crate::metrics::Metrics;
-use crate::tenants::{TenantId, TenantShare};
+use crate::tenants::{TenantId, TenantShare, Tenants};
 
 /// Containers that are removed at the same time: the engine gets slower with more, not faster.
 const REMOVALS: usize = 4;
@@ -145,15 +145,11 @@ pub struct PoolConfig {
     pub workspaces: BTreeSet<VolumeName>,
     /// Reads containers of an earlier daemon that cannot be taken over, before they are removed.
     pub rescue: Option<Arc<dyn Rescue>>,
-    /// Which tenants have spent their CPU credits.
-    pub owes: Owes,
+    /// Which tenants have spent their CPU credits, and what their parts are.
+    pub tenants: Arc<Tenants>,
     /// Counts leases and starts.
     pub metrics: Metrics,
 }
-
-/// Whether a tenant has spent its CPU credits by now. It is asked a few times a second for each tenant, and
-/// must answer at once.
-pub type Owes = Arc<dyn Fn(TenantId) -> bool + Send + Sync>;
 
 /// A handle on the pool of one engine.
 #[derive(Clone)]
@@ -202,6 +198,7 @@ impl Pool {
         let (kept_engine, metrics) = (engine.clone(), config.metrics.clone());
         let version = blueprint.agent.to_string();
         let runtimes = blueprint.runtimes.clone();
+        let weights = Arc::new(Weights::new(config.tenants));
         let mut driver = PoolDriver {
             engine,
             blueprint,
@@ -221,6 +218,7 @@ impl Pool {
             made: HashMap::new(),
             next_runner: 0,
             workspaces: Workspaces::default(),
+            weights: weights.clone(),
             discarding: 0,
             closing: false,
         };
@@ -248,7 +246,7 @@ impl Pool {
             runtimes: runtimes.clone(),
             settings,
             layers,
-            weights: Arc::new(Weights::new(config.owes)),
+            weights,
             snapshots,
             ending: CancellationToken::new(),
             tasks: TaskTracker::new(),
@@ -350,7 +348,7 @@ impl Pool {
         pending.answered = true;
         let mut lease = answer.unwrap_or(Err(LeaseRefusal::ShuttingDown))?;
         if tenant.id != TenantId::DAEMON {
-            lease.weigh(&self.weights, tenant);
+            lease.belongs_to(tenant);
         }
         Ok(lease)
     }

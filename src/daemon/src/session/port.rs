@@ -120,6 +120,9 @@ pub(in crate::session) trait Container: Readable {
     /// Notes for the order in which warm parts are loaded that a run has ended here.
     fn note_used(&self);
 
+    /// This tenant has it, which an earlier daemon had leased it to.
+    fn belongs_to(&mut self, tenant: TenantShare);
+
     /// Whether its workspace stays when it is dropped, where that lies on a disk.
     fn keep_workspace(&self, keeps: bool);
 
@@ -284,6 +287,10 @@ impl Container for Lease {
 
     fn note_used(&self) {
         self.warm.used();
+    }
+
+    fn belongs_to(&mut self, tenant: TenantShare) {
+        Lease::belongs_to(self, tenant);
     }
 
     fn keep_workspace(&self, keeps: bool) {

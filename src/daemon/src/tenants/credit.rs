@@ -13,6 +13,9 @@
 //!                                          └─ its patience is over ─► refused
 //! ```
 //!
+//! A tenant that is alone at work is not held back. It saves what it would have beside one like itself: one
+//! that uses all processors has spent its credits by the time another comes.
+//!
 //! So a tenant that uses less than its part is not held back, whoever makes the processors short. One that
 //! has spent its credits goes on with its part. If many programs of it wait, and another tenant has credits
 //! left, it floods: then it goes on with a part of *all* processors that is smaller the longer they are short
@@ -223,9 +226,16 @@ impl CreditCore {
     }
 
     /// Whether a tenant has spent its credits, as far as they were filled last, or programs of it wait for
-    /// some. A deposit is not spent.
-    pub(super) fn owes(&self, tenant: TenantId) -> bool {
-        self.accounts.get(&tenant).is_some_and(|account| !account.spares())
+    /// some, while others are at work. A deposit is not spent.
+    pub(super) fn owes(&self, tenant: TenantId, now: Instant) -> bool {
+        let has_spent = self.accounts.get(&tenant).is_some_and(|account| !account.spares());
+        has_spent && self.others(tenant, now).count > 0
+    }
+
+    /// How many processors are the part of a tenant.
+    pub(super) fn processors(&self, tenant: TenantId, now: Instant) -> f64 {
+        let account = self.accounts.get(&tenant);
+        account.map_or(number(self.processors), |account| self.part(account, self.others(tenant, now)))
     }
 
     /// The programs of a tenant that wait.
@@ -274,6 +284,10 @@ impl CreditCore {
 
     /// At which its credits fill.
     fn rate(&self, account: &Account, others: AtWork) -> f64 {
+        // Nothing is held back while it is alone: this says only what it has saved when another one comes.
+        if others.count == 0 {
+            return number(self.processors) / 2.0;
+        }
         let part = self.part(account, others);
         if !account.is_short() {
             return part;

@@ -193,7 +193,12 @@ impl Credits {
 
     /// Whether a tenant has spent its credits, or programs of it wait for some.
     pub(super) fn owes(&self, tenant: TenantId) -> bool {
-        self.state().core.owes(tenant)
+        self.state().core.owes(tenant, Instant::now())
+    }
+
+    /// How many processors are the part of a tenant now.
+    pub(super) fn processors(&self, tenant: TenantId) -> f64 {
+        self.state().core.processors(tenant, Instant::now())
     }
 
     /// The programs of a tenant that wait.

@@ -25,6 +25,7 @@
 
 mod book;
 pub mod command;
+pub mod confine;
 mod core;
 mod credit;
 mod credits;
@@ -184,6 +185,12 @@ impl Tenants {
     /// Whether a tenant has spent its CPU credits, or programs of it wait for some.
     pub fn owes(&self, tenant: TenantId) -> bool {
         self.credits.owes(tenant)
+    }
+
+    /// How many processors are the part of a tenant now, among all tenants at work: all of them while it is
+    /// alone.
+    pub fn processors(&self, tenant: TenantId) -> f64 {
+        self.credits.processors(tenant)
     }
 
     /// The limits of a tenant: none for one that has no token any more, whose work ends anyway.

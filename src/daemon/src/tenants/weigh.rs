@@ -23,39 +23,43 @@ pub const WHOLE: u64 = 1024;
 /// A tenant that owes weighs so many times less.
 const OWING: u64 = 4;
 /// The least that the kernel takes.
-const LEAST: u64 = 2;
+pub const LEAST: u64 = 2;
 
-/// A container in which programs are at work.
+/// A container in the hands of a tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WorkingContainer {
+pub struct WeighedContainer {
     /// Whose it is.
     pub tenant: TenantShare,
     /// What it weighs now.
     pub weighs: u64,
+    /// Whether programs are at work in it. Such containers of a tenant divide its part; each other one weighs
+    /// as much as one of them, for it may be the next that works.
+    pub is_working: bool,
 }
 
 /// What each of these containers should weigh, where that differs from what it weighs: its place in the
 /// list, and its new weight.
-pub fn weigh(working: &[WorkingContainer]) -> Vec<(usize, u64)> {
+pub fn weigh(all: &[WeighedContainer]) -> Vec<(usize, u64)> {
     let mut counts: BTreeMap<TenantId, u64> = BTreeMap::new();
-    for container in working {
+    for container in all.iter().filter(|one| one.is_working) {
         *counts.entry(container.tenant.id).or_default() += 1;
     }
-    let heaviest = working.iter().map(|one| one.tenant.weight.max(1)).max().unwrap_or(1);
+    let weights = all.iter().filter(|one| one.is_working).map(|one| one.tenant.weight.max(1));
+    let heaviest = weights.max().unwrap_or(1);
     let should = |tenant: TenantShare| {
         // Who is alone divides its part with nobody; operators are served before others.
         if tenant.tenants < 2 || tenant.is_operator {
             return WHOLE;
         }
         let count = counts.get(&tenant.id).copied().unwrap_or(1).max(1);
-        let part = WHOLE * u64::from(tenant.weight.max(1)) / u64::from(heaviest);
+        let part = (WHOLE * u64::from(tenant.weight.max(1)) / u64::from(heaviest)).min(WHOLE);
         (part / if tenant.owes { OWING } else { 1 } / count).max(LEAST)
     };
-    let of = |(place, one): (usize, &WorkingContainer)| {
+    let of = |(place, one): (usize, &WeighedContainer)| {
         let should = should(one.tenant);
         (!is_near(one.weighs, should)).then_some((place, should))
     };
-    working.iter().enumerate().filter_map(of).collect()
+    all.iter().enumerate().filter_map(of).collect()
 }
 
 /// Whether two weights differ by less than half of the smaller one: a container more or less among several
@@ -71,9 +75,13 @@ mod tests {
 
     use super::*;
 
-    fn working(id: u32, weight: u32, weighs: u64) -> WorkingContainer {
+    fn working(id: u32, weight: u32, weighs: u64) -> WeighedContainer {
         let tenant = TenantShare { id: TenantId(id), weight, tenants: 2, ..TenantShare::default() };
-        WorkingContainer { tenant, weighs }
+        WeighedContainer { tenant, weighs, is_working: true }
+    }
+
+    fn resting(id: u32, weight: u32, weighs: u64) -> WeighedContainer {
+        WeighedContainer { is_working: false, ..working(id, weight, weighs) }
     }
 
     #[test]
@@ -99,16 +107,28 @@ mod tests {
     }
 
     #[test]
+    fn one_in_which_nothing_works_weighs_as_much_as_one_that_works_and_takes_nothing_of_their_part() {
+        let mut all = vec![working(1, 1, WHOLE / 2); 2];
+        all.push(resting(1, 1, WHOLE));
+        all.push(resting(2, 8, WHOLE));
+        assert_eq!(weigh(&all), [(2, WHOLE / 2)], "nor does a heavier tenant count that rests");
+        assert_eq!(weigh(&[resting(1, 1, WHOLE / 8)]), [(0, WHOLE)]);
+        let mut owing = resting(1, 1, WHOLE);
+        owing.tenant.owes = true;
+        assert_eq!(weigh(&[owing]), [(0, WHOLE / 4)], "it is light before the first program begins");
+    }
+
+    #[test]
     fn weights_count_and_those_who_are_alone_or_operators_are_whole() {
         let changes = weigh(&[working(1, 4, WHOLE), working(2, 1, WHOLE), working(3, 2, 512)]);
         assert_eq!(changes, [(1, WHOLE / 4)]);
-        let alone = |one: WorkingContainer| WorkingContainer {
+        let alone = |one: WeighedContainer| WeighedContainer {
             tenant: TenantShare { tenants: 1, ..one.tenant },
             ..one
         };
         assert_eq!(weigh(&[alone(working(1, 1, WHOLE)), alone(working(1, 1, WHOLE))]), []);
         assert_eq!(weigh(&[alone(working(1, 1, 128)), alone(working(1, 1, WHOLE))]), [(0, WHOLE)]);
-        let operator = |one: WorkingContainer| WorkingContainer {
+        let operator = |one: WeighedContainer| WeighedContainer {
             tenant: TenantShare { is_operator: true, ..one.tenant },
             ..one
         };

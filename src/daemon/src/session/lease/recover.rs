@@ -175,12 +175,13 @@ impl Sessions {
         note: &LeaseNote,
         found: FoundContainer,
     ) -> Result<Vec<ResumableRun>, SessionError> {
-        let FoundContainer { container, claim, runs } = found;
+        let FoundContainer { mut container, claim, runs } = found;
         let id = note.session.parse().map_err(|_| LinkError::Refused)?;
         let session = self.get(&note.owner, &id).await?;
         if claim != session.claim() {
             return Err(LinkError::Refused.into());
         }
+        container.belongs_to(self.gate.share(&session.owner));
         let mut networks;
         {
             let leases = &mut *session.work().await;

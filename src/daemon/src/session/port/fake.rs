@@ -121,6 +121,8 @@ impl Container for FakeLease {
 
     fn note_used(&self) {}
 
+    fn belongs_to(&mut self, _: TenantShare) {}
+
     fn keep_workspace(&self, keeps: bool) {
         self.container.0.keeps_workspace.store(keeps, Relaxed);
     }

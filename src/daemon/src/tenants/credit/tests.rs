@@ -105,6 +105,27 @@ fn a_tenant_within_its_part_is_never_held_back_whoever_makes_the_processors_shor
 }
 
 #[test]
+fn who_uses_all_processors_while_it_is_alone_owes_once_another_comes() {
+    let (one, other) = (tenant(1, 1), tenant(2, 1));
+    let after_using = |each_tenth: f64| {
+        let (mut core, mut now) = (CreditCore::new(2), Instant::now());
+        let id = core.resume(one, now);
+        for _ in 0..50 {
+            now += MS * 100;
+            core.used(one.id, id, each_tenth, now);
+            assert!(core.fill(now) == Filled::default() && core.ask(one, true, LONG, now).1, "nothing waits");
+            core.end(one.id, CreditId(core.last), now);
+            assert!(!core.owes(one.id, now), "it is alone");
+        }
+        core.heard(other, now);
+        core.fill(now);
+        (core.owes(one.id, now), core.owes(other.id, now), core.processors(one.id, now))
+    };
+    assert_eq!(after_using(0.2), (true, false, 1.0));
+    assert_eq!(after_using(0.1), (false, false, 1.0), "its part of two is one");
+}
+
+#[test]
 fn the_weight_is_a_part() {
     let now = Instant::now();
     let gains = |floods: bool| {

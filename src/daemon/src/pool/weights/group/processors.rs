@@ -1,0 +1,108 @@
+//! The processors on which the programs of a container may run: its cpuset ([cpuset(7)]).
+//!
+//! It must never give a container a processor that the group above it does not have.
+//!
+//! [cpuset(7)]: https://man7.org/linux/man-pages/man7/cpuset.7.html
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Names of the file of the group above that has the processors that it really has: in the first version of
+/// control groups, and in the second one.
+const EFFECTIVE: [&str; 2] = ["cpuset.effective_cpus", "cpuset.cpus.effective"];
+
+/// The cpuset of one container.
+#[derive(Debug)]
+pub(super) struct Processors {
+    file: PathBuf,
+    /// The numbers of those that it has while it is not confined, ascending.
+    all: Vec<usize>,
+}
+
+impl Processors {
+    /// The cpuset in this control group, if the group says what it has, and the group above it.
+    pub(super) fn of(group: &Path) -> Option<Self> {
+        let file = group.join("cpuset.cpus");
+        let above = group.parent()?;
+        let all = EFFECTIVE.iter().find_map(|name| fs::read_to_string(above.join(name)).ok())?;
+        let all = parse(&all).filter(|all| !all.is_empty())?;
+        file.is_file().then_some(Self { file, all })
+    }
+
+    /// How many it has while it is not confined.
+    pub(super) fn count(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Lets its programs run only on those at these places in the list of all of them; on all, without
+    /// places.
+    pub(super) fn confine(&self, places: Option<&[usize]>) -> io::Result<()> {
+        let confined =
+            |places: &[usize]| places.iter().filter_map(|place| self.all.get(*place).copied()).collect();
+        let numbers: Vec<usize> = places.map_or_else(|| self.all.clone(), confined);
+        fs::write(&self.file, list(&numbers))
+    }
+}
+
+/// The numbers of a list such as `0-3,8`, ascending.
+fn parse(text: &str) -> Option<Vec<usize>> {
+    let mut numbers = Vec::new();
+    for range in text.trim().split(',').filter(|range| !range.is_empty()) {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        numbers.extend(first.parse::<usize>().ok()?..=last.parse::<usize>().ok()?);
+    }
+    Some(numbers)
+}
+
+/// The numbers as such a list, in the shortest form.
+fn list(numbers: &[usize]) -> String {
+    let mut text = String::new();
+    for range in numbers.chunk_by(|one, next| one + 1 == *next) {
+        let comma = if text.is_empty() { "" } else { "," };
+        // Writing to a string does not fail.
+        let _ = match range {
+            [first, .., last] => write!(text, "{comma}{first}-{last}"),
+            _ => write!(text, "{comma}{}", range[0]),
+        };
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_read_and_written_as_the_kernel_does() {
+        for (text, numbers) in
+            [("0-1\n", vec![0, 1]), ("0,2-4,7\n", vec![0, 2, 3, 4, 7]), ("5", vec![5]), ("\n", vec![])]
+        {
+            assert_eq!(parse(text), Some(numbers.clone()));
+            assert_eq!(list(&numbers), text.trim());
+        }
+        for text in ["a", "0-", "-1", "1 2"] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_container_is_confined_to_what_the_group_above_it_has() {
+        for name in EFFECTIVE {
+            let above = tempfile::tempdir().expect("a folder");
+            let group = above.path().join("group");
+            fs::create_dir(&group).expect("a folder");
+            fs::write(above.path().join(name), "2-4,8\n").expect("a file");
+            assert!(Processors::of(&group).is_none(), "it has no cpuset");
+            fs::write(group.join("cpuset.cpus"), "\n").expect("a file");
+            let processors = Processors::of(&group).expect("processors");
+            let written = || fs::read_to_string(&processors.file).expect("a file");
+            assert_eq!(processors.count(), 4);
+            processors.confine(Some(&[2, 3])).expect("written");
+            assert_eq!(written(), "4,8");
+            processors.confine(None).expect("written");
+            assert_eq!(written(), "2-4,8");
+        }
+    }
+}
