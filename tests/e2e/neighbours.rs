@@ -125,12 +125,17 @@ async fn the_busy_containers_of_a_tenant_weigh_together_what_the_one_of_another_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_daemon_that_sees_no_control_groups_asks_the_engine_to_weigh() {
+    weighed_together(4, without_groups).await;
+}
+
+/// A daemon that does not see the control groups of containers, as in a container of its own.
+fn without_groups(setup: Setup) -> Setup {
     let hidden = "mount -t tmpfs none /sys/fs/cgroup && exec \"$@\"";
-    weighed_together(4, |setup| setup.under(&["unshare", "--mount", "sh", "-c", hidden, "sh"])).await;
+    setup.under(&["unshare", "--mount", "sh", "-c", hidden, "sh"])
 }
 
 /// `asked`: how many containers the engine is asked to weigh.
-async fn weighed_together(asked: usize, started: impl FnOnce(Setup) -> Setup) {
+async fn weighed_together(asked: usize, started: fn(Setup) -> Setup) {
     let store = Store::new();
     let (many, one) = (add(&store, &["many"]), add(&store, &["one"]));
     let setup: Setup = daemon().store(&store).set("pool.idle", 0).set("sessions.max", 8);
@@ -185,18 +190,29 @@ async fn the_container_of_a_tenant_that_used_more_than_its_part_weighs_a_quarter
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tenant_that_used_more_than_its_part_leaves_a_processor_to_others_as_long_as_they_work() {
+    leaves_a_processor(|setup| setup).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_that_sees_no_control_groups_asks_the_engine_for_that_too() {
+    leaves_a_processor(without_groups).await;
+}
+
+async fn leaves_a_processor(started: fn(Setup) -> Setup) {
     let store = Store::new();
     let (much, little) = (add(&store, &["much"]), add(&store, &["little", "--weight", "64"]));
     let setup: Setup = daemon().store(&store).set("pool.idle", 0);
-    let d = setup.start().await;
+    let d = started(setup).start().await;
     let mut running = JoinSet::new();
     let endless = json!({ "command": "python3 -c 'while True: pass'", "session_id": "m" });
     document(&call(&d, &much, "execute_code_async", endless).send().await.expect(200));
     running.spawn(python(&d, &little, "s", SLEEP).try_send());
     uses(&d, "much", "executions", 1).await;
     uses(&d, "little", "runs", 1).await;
-    let first = d.view().await.containers().await.remove(0).id;
-    let all = processors(first.as_str()).expect("it runs");
+    let of_all = ["cpuset/cpuset.effective_cpus", "cpuset.cpus.effective"];
+    let all =
+        of_all.iter().find_map(|file| std::fs::read_to_string(Path::new("/sys/fs/cgroup").join(file)).ok());
+    let all = all.expect("the processors of this machine").trim().to_owned();
     let last = all.rsplit(['-', ',']).next().expect("a processor").to_owned();
     assert_ne!(all, last, "this test needs two processors");
     // Its part is less than one of them.
@@ -215,8 +231,9 @@ async fn a_tenant_that_used_more_than_its_part_leaves_a_processor_to_others_as_l
     // The daemon that comes after this one knows nothing of a debt.
     let store = d.crash().await;
     running.abort_all();
-    let d = daemon().store(&store).set("pool.idle", 0).start().await;
-    assert_eq!(counts(&d, processors).await, whole);
+    let setup: Setup = daemon().store(&store).set("pool.idle", 0);
+    let d = started(setup).start().await;
+    come_to(&d, processors, "all processors for everybody", |now| *now == whole).await;
     // But what goes on is counted, and a container that was there before is one like any other.
     tokio::select! {
         () = works(&d, &little) => {}

@@ -158,8 +158,11 @@ struct InspectedConfig {
 /// The body of `POST /containers/{id}/update`. What it does not name stays.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct WeightUpdate {
-    cpu_shares: u64,
+struct ProcessorUpdate<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu_shares: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpuset_cpus: Option<&'a str>,
 }
 
 impl Engine {
@@ -232,13 +235,20 @@ impl Engine {
         self.container_post(EngineOp::ContainerUnpause, id, "unpause").await
     }
 
-    /// Changes how much a container weighs against others where processors are short (CPU shares; it was made
-    /// with 1024): `POST /containers/{id}/update`. Everything else of it stays.
-    pub async fn container_weigh(&self, id: &ContainerId, shares: u64) -> Result<(), EngineError> {
+    /// Changes what a container has of the processors: `POST /containers/{id}/update`. `shares` are CPU shares:
+    /// how much it weighs against others where processors are short (it was made with 1024). `processors` are
+    /// those on which its programs may run, such as `0-2,5`. Everything else of it stays.
+    pub async fn container_processors(
+        &self,
+        id: &ContainerId,
+        shares: Option<u64>,
+        processors: Option<&str>,
+    ) -> Result<(), EngineError> {
         let limits = self.limits();
         let path = format!("/containers/{id}/update");
         let call = EngineCall::new(EngineOp::ContainerUpdate, path, limits.change, limits.answer_bytes);
-        self.transport.ask(call.json(&WeightUpdate { cpu_shares: shares })?).await?.discard().await
+        let update = ProcessorUpdate { cpu_shares: shares, cpuset_cpus: processors };
+        self.transport.ask(call.json(&update)?).await?.discard().await
     }
 
     /// Kills and removes a container with its anonymous volumes: `DELETE /containers/{id}?force=true&v=true`.

@@ -233,9 +233,7 @@ impl PoolDriver {
             self.tell(PoolEvent::Outdated { member });
         }
         let claim = greeting.claim?;
-        // A tenant may have owed something when the earlier daemon ended.
-        Weights::make_whole(&armed.id);
-        let lease = Lease::new(armed, member, self.sender.clone(), self.weights.clone(), false);
+        let lease = Lease::new(armed, member, self.sender.clone(), self.weights.clone(), false).adopted();
         Some(AdoptedContainer { lease, claim, runs: greeting.runs })
     }
 

@@ -44,6 +44,8 @@ pub struct Lease {
     member: MemberId,
     sender: mpsc::UnboundedSender<DriverMessage>,
     keeps_workspace: AtomicBool,
+    /// Whether this daemon made the container.
+    is_new: bool,
     weights: Arc<Weights>,
     /// While a tenant has it.
     weighed: Option<Weighed>,
@@ -58,13 +60,19 @@ impl Lease {
         keeps_workspace: bool,
     ) -> Self {
         let keeps_workspace = AtomicBool::new(keeps_workspace);
-        Self { armed, member, sender, keeps_workspace, weights, weighed: None }
+        Self { armed, member, sender, keeps_workspace, is_new: true, weights, weighed: None }
+    }
+
+    /// The same, of a container that an earlier daemon made.
+    pub(super) fn adopted(mut self) -> Self {
+        self.is_new = false;
+        self
     }
 
     /// A tenant has it from now on: it is weighed among the others that tenants have. One that was
     /// [leased](super::Pool::lease) for a tenant is its already.
     pub fn belongs_to(&mut self, tenant: TenantShare) {
-        self.weighed = Some(self.weights.take(self.member, tenant, &self.armed));
+        self.weighed = Some(self.weights.take(self.member, tenant, &self.armed, self.is_new));
     }
 
     /// Whether the volumes of the container, if they lie on a disk, stay when it is dropped, for

@@ -9,10 +9,10 @@
 //! ```
 //!
 //! Where this machine has the control group of a container ([`group`]), a look makes each change itself, and
-//! a container is weighed before its first program begins. There, the containers of a tenant that owes CPU
-//! credits are also confined to its part of the processors ([`mod@crate::tenants::confine`]). Otherwise the
-//! engine is asked, for one change at a time, and only for containers in which programs are at work: a run
-//! that ends soon is not worth the call.
+//! a container is weighed before its first program begins. Otherwise the engine is asked, for one change at a
+//! time, and only for containers in which programs are at work: a run that ends soon is not worth the call.
+//! The containers of a tenant that owes CPU credits are confined to its part of the processors in the same
+//! way ([`mod@crate::tenants::confine`]).
 //!
 //! Nobody ever waits for it. While only one tenant has tokens it looks at nothing. It must never make
 //! anything depend on the engine's answer: an engine that changes no weights is told of once, and served as
@@ -22,7 +22,6 @@ mod group;
 mod held;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -30,13 +29,13 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use self::group::ContainerGroup;
+use self::group::processors;
 use self::held::HeldContainer;
 use super::container::ArmedContainer;
 use super::core::MemberId;
-use crate::engine::{ContainerId, Engine, EngineError};
+use crate::engine::Engine;
 use crate::tenants::confine::confine;
-use crate::tenants::weigh::{WHOLE, WeighedContainer, weigh};
+use crate::tenants::weigh::{WeighedContainer, weigh};
 use crate::tenants::{TenantId, TenantShare, Tenants};
 
 /// Where control groups are mounted.
@@ -62,11 +61,12 @@ struct Held {
     owed: BTreeMap<TenantId, Instant>,
 }
 
-/// What only the engine can change.
+/// What only the engine can change of a container.
+#[derive(Debug, Default)]
 struct EngineChange {
-    member: MemberId,
-    id: ContainerId,
-    weight: u64,
+    weight: Option<u64>,
+    /// The places of processors, see [`HeldContainer::confine`].
+    confined: Option<Option<Vec<usize>>>,
 }
 
 /// A container in the hands of a tenant. Dropping it takes it off the scales.
@@ -97,39 +97,36 @@ impl Weights {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A tenant has this container from now on.
+    /// A tenant has this container from now on, which this daemon made, or an earlier one.
     pub(super) fn take(
         self: &Arc<Self>,
         member: MemberId,
         tenant: TenantShare,
         armed: &ArmedContainer,
+        is_new: bool,
     ) -> Weighed {
-        self.held().containers.insert(member, HeldContainer::new(tenant, armed));
-        if tenant.tenants > 1 {
+        self.held().containers.insert(member, HeldContainer::new(tenant, armed, is_new));
+        // The tenant may have owed something when the earlier daemon ended.
+        if tenant.tenants > 1 || !is_new {
             self.taken.notify_one();
         }
         Weighed { weights: self.clone(), member }
-    }
-
-    /// Undoes what an earlier daemon may have done to a container, where this machine has its control group.
-    pub(super) fn make_whole(container: &ContainerId) {
-        if let Some(mut group) = ContainerGroup::of(container, Path::new(MOUNTED)) {
-            // It may have gone, and one that stays light is heavier as soon as its tenant works in it.
-            let _ = group.weigh(WHOLE).and_then(|()| group.confine(None));
-        }
     }
 
     /// Weighs, until the pool ends.
     pub(super) async fn run(self: Arc<Self>, engine: Engine, ending: CancellationToken) {
         let weighing = async {
             let mut is_told = false;
+            let mut processors = None;
             loop {
-                for change in self.look(Instant::now()) {
+                for (member, change) in self.look(Instant::now(), processors) {
                     // One at a time: containers that callers wait for come first at the engine.
-                    let changed = engine.container_weigh(&change.id, change.weight).await;
-                    self.changed(&change, changed, &mut is_told);
+                    self.ask(&engine, member, change, &mut is_told).await;
                 }
                 if self.has_neighbours() {
+                    if processors.is_none() {
+                        processors = processors_of(&engine).await;
+                    }
                     let _ = tokio::time::timeout(LOOK, self.taken.notified()).await;
                 } else {
                     self.taken.notified().await;
@@ -147,14 +144,12 @@ impl Weights {
         self.held().containers.values().any(|container| container.tenant.tenants > 1)
     }
 
-    /// Looks once, and changes what this machine's control groups can change: what is left for the engine.
-    fn look(&self, now: Instant) -> Vec<EngineChange> {
+    /// Looks once, and changes what this machine's control groups can change: what is left for the engine,
+    /// whose machine has so many processors if it is this one.
+    fn look(&self, now: Instant, processors: Option<usize>) -> BTreeMap<MemberId, EngineChange> {
         let mut held = self.held();
         let Held { containers, owed } = &mut *held;
         let tenants = containers.values().map(|container| container.tenant.tenants).max().unwrap_or(1);
-        if tenants < 2 {
-            return Vec::new();
-        }
         let is_recent = |at: Instant| now.saturating_duration_since(at) < WORKS;
         owed.retain(|_, at| is_recent(*at));
         let (mut members, mut all) = (Vec::new(), Vec::new());
@@ -172,46 +167,58 @@ impl Weights {
                 all.push(WeighedContainer { tenant, weighs: container.weighs, is_working });
             }
         }
-        let mut left = Vec::new();
+        let mut left: BTreeMap<MemberId, EngineChange> = BTreeMap::new();
         for (place, weight) in weigh(&all) {
-            let member = members[place];
-            if let Some(container) = containers.get_mut(&member)
+            if let Some(container) = containers.get_mut(&members[place])
                 && !container.weigh(weight)
             {
-                left.push(EngineChange { member, id: container.id.clone(), weight });
+                left.entry(members[place]).or_default().weight = Some(weight);
             }
         }
-        self.confine(containers, owed.keys());
+        // All of them are on one machine.
+        let processors = containers.values().find_map(HeldContainer::processors).or(processors).unwrap_or(0);
+        let parts = owed.keys().map(|tenant| (*tenant, self.tenants.processors(*tenant))).collect();
+        let confined = confine(&parts, processors);
+        for member in members {
+            let Some(container) = containers.get_mut(&member) else { continue };
+            let places = confined.get(&container.tenant.id);
+            if !container.confine(places) && processors > 0 {
+                left.entry(member).or_default().confined = Some(places.cloned());
+            }
+        }
         left
     }
 
-    /// Confines the containers of these tenants, and no others.
-    fn confine<'a>(
-        &self,
-        containers: &mut BTreeMap<MemberId, HeldContainer>,
-        owing: impl Iterator<Item = &'a TenantId>,
-    ) {
-        // All of them are on one machine.
-        let processors = containers.values().map(HeldContainer::processors).max().unwrap_or(0);
-        let parts = owing.map(|tenant| (*tenant, self.tenants.processors(*tenant))).collect();
-        let confined = confine(&parts, processors);
-        for container in containers.values_mut() {
-            container.confine(confined.get(&container.tenant.id));
+    /// Asks the engine for a change, and notes what it answered. A container that it could not change is left
+    /// as it is.
+    async fn ask(&self, engine: &Engine, member: MemberId, change: EngineChange, is_told: &mut bool) {
+        let id = self.held().containers.get(&member).map(|container| container.id.clone());
+        let Some(id) = id else { return };
+        let EngineChange { weight, confined } = change;
+        // A list without an end is none to the engine, so it is told of each processor.
+        let list = confined.as_ref().map(|places| match places {
+            Some(places) => processors::list(places),
+            None => processors::list(&(0..crate::tenants::processors()).collect::<Vec<_>>()),
+        });
+        let changed = engine.container_processors(&id, weight, list.as_deref()).await;
+        debug!(container = id.short(), ?weight, ?list, ?changed, "weighed by the engine");
+        if let Some(container) = self.held().containers.get_mut(&member) {
+            container.was_told(weight, confined);
+        }
+        if let Err(error) = changed
+            && !error.is_not_found()
+            && !error.is_conflict()
+            && !std::mem::replace(is_told, true)
+        {
+            warn!(%error, "the engine changes no weights: the containers of one tenant can slow others");
         }
     }
+}
 
-    /// Notes what the engine answered. A container that it could not change is left as it is.
-    fn changed(&self, change: &EngineChange, changed: Result<(), EngineError>, is_told: &mut bool) {
-        debug!(container = change.id.short(), weight = change.weight, ?changed, "weighed by the engine");
-        let gone = |error: &EngineError| error.is_not_found() || error.is_conflict();
-        if let Some(container) = self.held().containers.get_mut(&change.member) {
-            container.weighs = change.weight;
-            if let Err(error) = changed.as_ref()
-                && !gone(error)
-                && !std::mem::replace(is_told, true)
-            {
-                warn!(%error, "the engine changes no weights: the containers of one tenant can slow others");
-            }
-        }
-    }
+/// How many processors the engine has, if they are those of this daemon: the parts of tenants are parts of
+/// these.
+async fn processors_of(engine: &Engine) -> Option<usize> {
+    let info = engine.info().await.ok()?;
+    let own = crate::tenants::processors();
+    Some(if usize::try_from(info.ncpu) == Ok(own) { own } else { 0 })
 }

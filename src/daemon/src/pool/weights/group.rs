@@ -6,7 +6,7 @@
 //! It must never write to a group that belongs to anything else. An engine names the group of a container by
 //! the container's whole id, which no other container of any engine has.
 
-mod processors;
+pub(super) mod processors;
 
 use std::fs;
 use std::io;
@@ -80,9 +80,9 @@ impl ContainerGroup {
         Ok(())
     }
 
-    /// How many processors its programs may run on while they are not confined: 0 if it cannot be confined.
-    pub(super) fn processors(&self) -> usize {
-        self.processors.as_ref().map_or(0, Processors::count)
+    /// How many processors its programs may run on while they are not confined; `None` if they cannot be.
+    pub(super) fn processors(&self) -> Option<usize> {
+        self.processors.as_ref().map(Processors::count)
     }
 
     /// Lets its programs run only on the processors at these places in the list of all of them; on all,

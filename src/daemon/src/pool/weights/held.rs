@@ -21,7 +21,7 @@ pub(super) struct HeldContainer {
     link: Link,
     /// What it was last given.
     pub(super) weighs: u64,
-    /// The places of the processors to which it is confined.
+    /// The places of the processors to which it is confined; empty if that is not known.
     confined: Option<Vec<usize>>,
     group: GroupSearch,
     /// Since when each look has seen a program.
@@ -39,13 +39,14 @@ enum GroupSearch {
 }
 
 impl HeldContainer {
-    pub(super) fn new(tenant: TenantShare, armed: &ArmedContainer) -> Self {
+    pub(super) fn new(tenant: TenantShare, armed: &ArmedContainer, is_new: bool) -> Self {
         Self {
             tenant,
             id: armed.id.clone(),
             link: armed.link.clone(),
-            weighs: WHOLE,
-            confined: None,
+            // What an earlier daemon gave it is not known: the first look gives it something.
+            weighs: if is_new { WHOLE } else { 0 },
+            confined: if is_new { None } else { Some(Vec::new()) },
             group: GroupSearch::Open,
             busy: None,
             worked: None,
@@ -79,9 +80,9 @@ impl HeldContainer {
         self.group().is_some()
     }
 
-    /// How many processors its programs may run on while they are not confined: 0 if they cannot be.
-    pub(super) fn processors(&self) -> usize {
-        self.group().map_or(0, ContainerGroup::processors)
+    /// How many processors its programs may run on while they are not confined, if that can be written.
+    pub(super) fn processors(&self) -> Option<usize> {
+        self.group().and_then(ContainerGroup::processors)
     }
 
     /// Weighs it in its control group: false if only the engine can do it.
@@ -100,14 +101,29 @@ impl HeldContainer {
         true
     }
 
-    /// Lets its programs run only on the processors at these places; on all, without places.
-    pub(super) fn confine(&mut self, places: Option<&Vec<usize>>) {
+    /// Lets its programs run only on the processors at these places; on all, without places. False if only
+    /// the engine can do it.
+    pub(super) fn confine(&mut self, places: Option<&Vec<usize>>) -> bool {
         if self.confined.as_ref() == places {
-            return;
+            return true;
         }
-        let Some(group) = self.group() else { return };
+        let Some(group) = self.group().filter(|group| group.processors().is_some()) else { return false };
         let confined = group.confine(places.map(Vec::as_slice));
         debug!(container = self.id.short(), ?places, ?confined, "confined");
-        self.confined = places.cloned();
+        let is_written = confined.is_ok();
+        if is_written {
+            self.confined = places.cloned();
+        } else {
+            self.group = GroupSearch::None;
+        }
+        true
+    }
+
+    /// The engine was asked for this, whether it could do it or not.
+    pub(super) fn was_told(&mut self, weight: Option<u64>, confined: Option<Option<Vec<usize>>>) {
+        self.weighs = weight.unwrap_or(self.weighs);
+        if let Some(confined) = confined {
+            self.confined = confined;
+        }
     }
 }

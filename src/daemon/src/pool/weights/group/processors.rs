@@ -57,7 +57,7 @@ fn parse(text: &str) -> Option<Vec<usize>> {
 }
 
 /// The numbers as such a list, in the shortest form.
-fn list(numbers: &[usize]) -> String {
+pub(in crate::pool::weights) fn list(numbers: &[usize]) -> String {
     let mut text = String::new();
     for range in numbers.chunk_by(|one, next| one + 1 == *next) {
         let comma = if text.is_empty() { "" } else { "," };
