@@ -81,14 +81,22 @@ async fn a_container_is_made_started_and_removed() {
     engine.container_unpause(&id).await.expect("unpause");
     assert_eq!(status().await, ContainerStatus::Running);
 
-    let shares = || {
+    let processors = || {
         let mut docker = std::process::Command::new("docker");
-        let asked = docker.args(["inspect", "--format", "{{.HostConfig.CpuShares}}", id.as_str()]).output();
+        let format = "{{.HostConfig.CpuShares}} {{.HostConfig.CpusetCpus}}";
+        let asked = docker.args(["inspect", "--format", format, id.as_str()]).output();
         String::from_utf8(asked.expect("docker").stdout).expect("text").trim().to_owned()
     };
-    assert_eq!(shares(), "0", "the engine's default");
-    engine.container_weigh(&id, 256).await.expect("another weight");
-    assert_eq!(shares(), "256");
+    assert_eq!(processors(), "0", "the engine's default");
+    engine.container_processors(&id, Some(256), None).await.expect("another weight");
+    assert_eq!(processors(), "256");
+    engine.container_processors(&id, None, Some("0")).await.expect("one processor");
+    assert_eq!(processors(), "256 0");
+    engine
+        .container_processors(&id, Some(512), Some("4096"))
+        .await
+        .expect_err("there is none of this number");
+    assert_eq!(processors(), "256 0", "all or nothing");
 
     engine.container_kill(&id, Signal::Kill).await.expect("kill");
     let ended = eventually("its end", async || {
@@ -107,7 +115,7 @@ async fn a_container_is_made_started_and_removed() {
     for error in [
         engine.container_inspect(&id).await.expect_err("gone"),
         engine.container_start(&id).await.expect_err("gone"),
-        engine.container_weigh(&id, 256).await.expect_err("gone"),
+        engine.container_processors(&id, Some(256), None).await.expect_err("gone"),
         engine.container_remove(&id).await.expect_err("gone"),
     ] {
         assert!(error.is_not_found(), "{error}");

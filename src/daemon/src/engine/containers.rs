@@ -235,9 +235,9 @@ impl Engine {
         self.container_post(EngineOp::ContainerUnpause, id, "unpause").await
     }
 
-    /// Changes what a container has of the processors: `POST /containers/{id}/update`. `shares` are CPU shares:
-    /// how much it weighs against others where processors are short (it was made with 1024). `processors` are
-    /// those on which its programs may run, such as `0-2,5`. Everything else of it stays.
+    /// Changes what a container has of the processors: `POST /containers/{id}/update`. `shares` are CPU
+    /// shares: how much it weighs against others where processors are short (it was made with 1024).
+    /// `processors` are those on which its programs may run, such as `0-2,5`. Everything else of it stays.
     pub async fn container_processors(
         &self,
         id: &ContainerId,

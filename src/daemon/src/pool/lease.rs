@@ -72,6 +72,8 @@ impl Lease {
     /// A tenant has it from now on: it is weighed among the others that tenants have. One that was
     /// [leased](super::Pool::lease) for a tenant is its already.
     pub fn belongs_to(&mut self, tenant: TenantShare) {
+        // What was before takes the container off the scales as it is dropped.
+        self.weighed = None;
         self.weighed = Some(self.weights.take(self.member, tenant, &self.armed, self.is_new));
     }
 

@@ -11,8 +11,8 @@
 //! Where this machine has the control group of a container ([`group`]), a look makes each change itself, and
 //! a container is weighed before its first program begins. Otherwise the engine is asked, for one change at a
 //! time, and only for containers in which programs are at work: a run that ends soon is not worth the call.
-//! The containers of a tenant that owes CPU credits are confined to its part of the processors in the same
-//! way ([`mod@crate::tenants::confine`]).
+//! The containers of tenants that owe CPU credits are confined to some of the processors in the same way
+//! ([`mod@crate::tenants::confine`]).
 //!
 //! Nobody ever waits for it. While only one tenant has tokens it looks at nothing. It must never make
 //! anything depend on the engine's answer: an engine that changes no weights is told of once, and served as
@@ -34,7 +34,7 @@ use self::held::HeldContainer;
 use super::container::ArmedContainer;
 use super::core::MemberId;
 use crate::engine::Engine;
-use crate::tenants::confine::confine;
+use crate::tenants::confine::{Demand, confined};
 use crate::tenants::weigh::{WeighedContainer, weigh};
 use crate::tenants::{TenantId, TenantShare, Tenants};
 
@@ -45,6 +45,8 @@ const LOOK: Duration = Duration::from_millis(250);
 /// A container counts as working for this long after a program was last seen in it, and its tenant as owing
 /// after it was last seen to owe: the pauses between the runs of a caller are shorter.
 const WORKS: Duration = Duration::from_secs(10);
+/// Until the engine is asked again for a change that it did not make.
+const AGAIN: Duration = Duration::from_secs(5);
 
 /// The containers in the hands of tenants.
 pub(super) struct Weights {
@@ -65,8 +67,8 @@ struct Held {
 #[derive(Debug, Default)]
 struct EngineChange {
     weight: Option<u64>,
-    /// The places of processors, see [`HeldContainer::confine`].
-    confined: Option<Option<Vec<usize>>>,
+    /// See [`HeldContainer::confine`].
+    confined: Option<Option<usize>>,
 }
 
 /// A container in the hands of a tenant. Dropping it takes it off the scales.
@@ -116,17 +118,16 @@ impl Weights {
     /// Weighs, until the pool ends.
     pub(super) async fn run(self: Arc<Self>, engine: Engine, ending: CancellationToken) {
         let weighing = async {
-            let mut is_told = false;
-            let mut processors = None;
+            let mut asked = EngineLimits::default();
             loop {
-                for (member, change) in self.look(Instant::now(), processors) {
-                    // One at a time: containers that callers wait for come first at the engine.
-                    self.ask(&engine, member, change, &mut is_told).await;
+                if asked.processors.is_none() && self.has_to_look() {
+                    asked.processors = processors_of(&engine).await;
                 }
-                if self.has_neighbours() {
-                    if processors.is_none() {
-                        processors = processors_of(&engine).await;
-                    }
+                for (member, change) in self.look(Instant::now(), asked.processors) {
+                    // One at a time: containers that callers wait for come first at the engine.
+                    self.ask(&engine, member, change, &mut asked).await;
+                }
+                if self.has_to_look() {
                     let _ = tokio::time::timeout(LOOK, self.taken.notified()).await;
                 } else {
                     self.taken.notified().await;
@@ -139,9 +140,10 @@ impl Weights {
         }
     }
 
-    /// Whether any of these containers was leased while several tenants had tokens.
-    fn has_neighbours(&self) -> bool {
-        self.held().containers.values().any(|container| container.tenant.tenants > 1)
+    /// Whether any of these containers was leased while several tenants had tokens, or is not as it was made.
+    fn has_to_look(&self) -> bool {
+        let held = self.held();
+        held.containers.values().any(|container| container.tenant.tenants > 1 || !container.is_whole())
     }
 
     /// Looks once, and changes what this machine's control groups can change: what is left for the engine,
@@ -152,17 +154,30 @@ impl Weights {
         let tenants = containers.values().map(|container| container.tenant.tenants).max().unwrap_or(1);
         let is_recent = |at: Instant| now.saturating_duration_since(at) < WORKS;
         owed.retain(|_, at| is_recent(*at));
-        let (mut members, mut all) = (Vec::new(), Vec::new());
-        for (member, container) in containers.iter_mut() {
+        // Each tenant is asked once.
+        let mut owing: BTreeMap<TenantId, bool> = BTreeMap::new();
+        for container in containers.values_mut() {
             container.see(now);
             // One that was leased when its tenant was still alone has neighbours now too.
-            let tenant = self.owing(TenantShare { tenants, ..container.tenant });
-            if tenant.owes {
+            container.tenant.tenants = tenants;
+            let tenant = container.tenant;
+            if *owing.entry(tenant.id).or_insert_with(|| self.owing(tenant).owes) {
                 owed.insert(tenant.id, now);
             }
-            let is_working = container.worked.is_some_and(is_recent);
-            if is_working || container.has_group() {
-                let tenant = TenantShare { owes: owed.contains_key(&tenant.id), ..tenant };
+        }
+        let is_working = |container: &HeldContainer| container.worked.is_some_and(is_recent);
+        let owes = |container: &HeldContainer| owed.contains_key(&container.tenant.id);
+        let working = containers.values().filter(|one| is_working(one) && !owes(one)).count();
+        // All of them are on one machine.
+        let processors = containers.values().find_map(HeldContainer::processors).or(processors).unwrap_or(0);
+        let parts = self.tenants.parts(&owed.keys().copied().collect());
+        let last = parts.and_then(|parts| confined(Demand { processors, parts, working }));
+
+        let (mut members, mut all) = (Vec::new(), Vec::new());
+        for (member, container) in containers.iter() {
+            let is_working = is_working(container);
+            if is_working || container.has_group() || !container.is_whole() {
+                let tenant = TenantShare { owes: owes(container), ..container.tenant };
                 members.push(*member);
                 all.push(WeighedContainer { tenant, weighs: container.weighs, is_working });
             }
@@ -171,52 +186,74 @@ impl Weights {
         for (place, weight) in weigh(&all) {
             if let Some(container) = containers.get_mut(&members[place])
                 && !container.weigh(weight)
+                && container.may_ask(now)
             {
                 left.entry(members[place]).or_default().weight = Some(weight);
             }
         }
-        // All of them are on one machine.
-        let processors = containers.values().find_map(HeldContainer::processors).or(processors).unwrap_or(0);
-        let parts = owed.keys().map(|tenant| (*tenant, self.tenants.processors(*tenant))).collect();
-        let confined = confine(&parts, processors);
-        for member in members {
-            let Some(container) = containers.get_mut(&member) else { continue };
-            let places = confined.get(&container.tenant.id);
-            if !container.confine(places) && processors > 0 {
-                left.entry(member).or_default().confined = Some(places.cloned());
+        for (member, one) in members.into_iter().zip(all) {
+            let last = last.filter(|_| one.tenant.owes);
+            if let Some(container) = containers.get_mut(&member)
+                && !container.confine(last)
+                && container.may_ask(now)
+                && processors > 0
+            {
+                left.entry(member).or_default().confined = Some(last);
             }
         }
         left
     }
 
-    /// Asks the engine for a change, and notes what it answered. A container that it could not change is left
-    /// as it is.
-    async fn ask(&self, engine: &Engine, member: MemberId, change: EngineChange, is_told: &mut bool) {
+    /// Asks the engine for a change, and notes whether it was made.
+    async fn ask(
+        &self,
+        engine: &Engine,
+        member: MemberId,
+        EngineChange { weight, confined }: EngineChange,
+        asked: &mut EngineLimits,
+    ) {
         let id = self.held().containers.get(&member).map(|container| container.id.clone());
         let Some(id) = id else { return };
-        let EngineChange { weight, confined } = change;
-        // A list without an end is none to the engine, so it is told of each processor.
-        let list = confined.as_ref().map(|places| match places {
-            Some(places) => processors::list(places),
-            None => processors::list(&(0..crate::tenants::processors()).collect::<Vec<_>>()),
-        });
-        let changed = engine.container_processors(&id, weight, list.as_deref()).await;
-        debug!(container = id.short(), ?weight, ?list, ?changed, "weighed by the engine");
-        if let Some(container) = self.held().containers.get_mut(&member) {
-            container.was_told(weight, confined);
-        }
-        if let Err(error) = changed
-            && !error.is_not_found()
-            && !error.is_conflict()
-            && !std::mem::replace(is_told, true)
+        let all: Vec<usize> = (0..asked.processors.unwrap_or(0)).collect();
+        let list = confined.map(|last| processors::list(processors::last_of(&all, last)));
+        let mut changed = engine.container_processors(&id, weight, list.as_deref()).await;
+        let mut confined = confined;
+        // An engine can refuse the processors, as one that may use only some of them does, and with them it
+        // refuses everything.
+        if let Err(error) = &changed
+            && error.status().is_some_and(|status| !error.is_not_found() && status.is_client_error())
+            && list.is_some()
         {
+            debug!(container = id.short(), ?list, %error, "the engine confines no containers");
+            (asked.processors, confined) = (Some(0), None);
+            changed = match weight {
+                Some(_) => engine.container_processors(&id, weight, None).await,
+                None => Ok(()),
+            };
+        }
+        debug!(container = id.short(), ?weight, ?list, ?changed, "weighed by the engine");
+        let mut held = self.held();
+        let Some(container) = held.containers.get_mut(&member) else { return };
+        let Err(error) = changed else { return container.was_given(weight, confined) };
+        container.was_refused(Instant::now() + AGAIN);
+        let is_gone = error.is_not_found() || error.is_conflict();
+        if !is_gone && !std::mem::replace(&mut asked.is_told, true) {
             warn!(%error, "the engine changes no weights: the containers of one tenant can slow others");
         }
     }
 }
 
-/// How many processors the engine has, if they are those of this daemon: the parts of tenants are parts of
-/// these.
+/// What is known of an engine that is asked for changes.
+#[derive(Debug, Default)]
+struct EngineLimits {
+    /// How many processors it has, if they can be those of this daemon, and it confines containers; otherwise
+    /// 0. `None` if it has not answered.
+    processors: Option<usize>,
+    /// Whether the log says that it changes no weights.
+    is_told: bool,
+}
+
+/// How many processors the engine has, if the daemon may use as many; otherwise 0.
 async fn processors_of(engine: &Engine) -> Option<usize> {
     let info = engine.info().await.ok()?;
     let own = crate::tenants::processors();

@@ -1,47 +1,42 @@
-//! Which processors are left to the programs of tenants that owe CPU credits: as many as are their part, and
-//! never the first one. Pure: it reads no clock and asks no kernel.
+//! How many processors are left to the programs of tenants that owe CPU credits, while a tenant is at work
+//! that owes none. Pure: it reads no clock and asks no kernel.
 //!
 //! A weight says how much of a processor programs get, not how soon others get theirs. Where light
 //! containers sleep and wake thousands of times a second, Linux 6.18 lets a heavy program that rarely works
 //! wait for its processor for 35 ms and more (`bench/README.md`), and with it every call of a tenant that
 //! uses little. On a processor without such programs it waits for nothing.
 //!
-//! It must never leave a tenant less than its part of the processors, within a half of one, nor less than one
-//! of them; and it must always leave one to everybody else.
+//! So the tenants that owe have all processors but one, and but one more for each container in which programs
+//! of others are at work; or their own parts, if those are more. It must always leave one processor to
+//! everybody else, and one to them.
 
-use std::collections::BTreeMap;
-
-use super::fair::TenantId;
-
-/// For tenants that owe CPU credits, and how many processors are the part of each: the places, in ascending
-/// order, of those on which its programs may run, in a list of so many processors. A tenant that may use all
-/// of them is missing.
-#[must_use]
-pub fn confine(owing: &BTreeMap<TenantId, f64>, processors: usize) -> BTreeMap<TenantId, Vec<usize>> {
-    let mut confined = BTreeMap::new();
-    // The first one is left to others.
-    let most = processors.saturating_sub(1);
-    let mut next = 0;
-    for (tenant, part) in owing {
-        let count = whole(*part);
-        if count >= processors {
-            continue;
-        }
-        // From the last one on, so that several of these tenants share none as long as there are enough.
-        let mut places: Vec<_> = (0..count).map(|n| processors - 1 - (next + n) % most).collect();
-        places.sort_unstable();
-        next = (next + count) % most;
-        confined.insert(*tenant, places);
-    }
-    confined
+/// The processors of a machine, and who wants them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Demand {
+    /// How many there are.
+    pub processors: usize,
+    /// The parts of all tenants that owe CPU credits, of 1 together.
+    pub parts: f64,
+    /// Containers of other tenants in which programs are at work.
+    pub working: usize,
 }
 
-/// Processors that are nearest to a part of them, and at least one.
-fn whole(part: f64) -> usize {
-    // A part is no more than the processors of a machine.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is small and positive")]
-    let whole = part.round().clamp(1.0, 1e6) as usize;
-    whole
+/// How many of the last processors are left to the tenants that owe; `None` if they may use all.
+#[must_use]
+pub fn confined(demand: Demand) -> Option<usize> {
+    let Demand { processors, parts, working } = demand;
+    if processors < 2 {
+        return None;
+    }
+    let unused = processors.saturating_sub(1 + working);
+    #[expect(clippy::cast_precision_loss, reason = "few processors")]
+    let parts = (parts * processors as f64).round();
+    let is_part = |count: &usize| {
+        #[expect(clippy::cast_precision_loss, reason = "few processors")]
+        let count = *count as f64;
+        count >= parts
+    };
+    (1..processors).find(|count| *count >= unused && is_part(count)).or(Some(processors - 1))
 }
 
 #[cfg(test)]
@@ -50,57 +45,39 @@ mod tests {
 
     use super::*;
 
-    fn of(parts: &[f64], processors: usize) -> Vec<Vec<usize>> {
-        let ids = (0..).map(TenantId);
-        confine(&ids.zip(parts.iter().copied()).collect(), processors).into_values().collect()
+    fn of(processors: usize, parts: f64, working: usize) -> Option<usize> {
+        confined(Demand { processors, parts, working })
     }
 
     #[test]
-    fn a_tenant_has_its_part_and_others_have_the_first_one() {
-        assert_eq!(of(&[1.0], 2), [[1]]);
-        assert_eq!(of(&[0.01], 2), [[1]], "at least one");
-        assert_eq!(of(&[1.0, 1.0], 2), [[1], [1]], "of two, both have the second one");
-        assert_eq!(of(&[4.0, 4.0], 12), [[8, 9, 10, 11], [4, 5, 6, 7]]);
-        assert_eq!(of(&[4.0, 4.0, 4.0], 12), [vec![8, 9, 10, 11], vec![4, 5, 6, 7], vec![1, 2, 3, 11]]);
+    fn one_processor_is_left_to_others_and_one_more_for_each_container_that_works() {
+        assert_eq!(of(16, 0.1, 0), Some(15));
+        assert_eq!(of(16, 0.1, 5), Some(10));
+        assert_eq!(of(16, 0.1, 99), Some(2), "its part");
+        assert_eq!(of(16, 0.5, 99), Some(8));
+        assert_eq!(of(16, 0.0, 99), Some(1), "one in any case");
     }
 
     #[test]
-    fn who_may_use_all_is_not_confined() {
-        assert_eq!(of(&[2.0], 2), [[0; 0]; 0], "it is alone");
-        assert_eq!(of(&[1.8], 2), [[0; 0]; 0], "nearer to both than to one");
-        assert_eq!(of(&[0.5], 1), [[0; 0]; 0], "there is one for all");
-        assert_eq!(of(&[], 8), [[0; 0]; 0]);
+    fn of_two_each_has_one_and_the_only_one_is_for_all() {
+        assert_eq!([of(2, 0.5, 0), of(2, 0.9, 0), of(2, 0.1, 7)], [Some(1); 3]);
+        assert_eq!([of(1, 0.5, 0), of(0, 0.5, 0)], [None; 2]);
     }
 
     proptest! {
         #[test]
-        fn whatever_they_owe_each_has_its_part_and_the_first_one_is_free(
-            parts in proptest::collection::vec(0.0..1.0_f64, 0..9),
-            processors in 0..40_usize,
+        fn both_sides_have_at_least_one_and_those_who_owe_their_parts(
+            processors in 0..300_usize, parts in 0.0..1.0_f64, working in 0..400_usize,
         ) {
-            let sum: f64 = parts.iter().sum::<f64>().max(1.0);
-            let parts: BTreeMap<_, _> = (0..).map(TenantId)
-                .zip(parts.iter().map(|part| part / sum * processors as f64))
-                .collect();
-            let confined = confine(&parts, processors);
-            for (tenant, part) in parts {
-                let Some(places) = confined.get(&tenant) else {
-                    prop_assert!(part + 0.5 >= processors as f64 || processors < 2, "{part} of {processors}");
-                    continue;
-                };
-                prop_assert!(places.is_sorted_by(|a, b| a < b), "{places:?}");
-                prop_assert!(places.iter().all(|place| (1..processors).contains(place)), "{places:?}");
-                prop_assert!((places.len() as f64 - part.max(1.0)).abs() <= 0.5 + 1e-9, "{places:?}, {part}");
-            }
-        }
-
-        #[test]
-        fn they_share_none_as_long_as_there_are_enough(parts in proptest::collection::vec(1..5_usize, 0..9)) {
-            let processors = parts.iter().sum::<usize>() + 1;
-            let parts: Vec<_> = parts.iter().map(|part| *part as f64).collect();
-            let mut all: Vec<_> = of(&parts, processors).concat();
-            all.sort_unstable();
-            prop_assert_eq!(all, (1..processors).collect::<Vec<_>>());
+            let Some(count) = of(processors, parts, working) else {
+                prop_assert!(processors < 2);
+                return Ok(());
+            };
+            prop_assert!((1..processors).contains(&count));
+            let rounded = (1..=processors).filter(|count| *count as f64 <= parts * processors as f64 + 0.5).count();
+            prop_assert!(count >= rounded.min(processors - 1));
+            let least = (processors - 1).saturating_sub(working).max(rounded).max(1);
+            prop_assert_eq!(count, least.min(processors - 1));
         }
     }
 }

@@ -29,7 +29,7 @@
 //! It must never hold back an operator, nor a tenant that is alone at work, nor keep a program waiting beyond
 //! its patience.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use self::account::{Account, DEPOSITED, DEPOSITED_SHORT, SAVED, number};
@@ -232,10 +232,22 @@ impl CreditCore {
         has_spent && self.others(tenant, now).count > 0
     }
 
-    /// How many processors are the part of a tenant.
-    pub(super) fn processors(&self, tenant: TenantId, now: Instant) -> f64 {
-        let account = self.accounts.get(&tenant);
-        account.map_or(number(self.processors), |account| self.part(account, self.others(tenant, now)))
+    /// The parts of some tenants together, of 1, among all tenants at work; `None` unless another one is at
+    /// work that owes nothing.
+    pub(super) fn parts(&self, owing: &BTreeSet<TenantId>, now: Instant) -> Option<f64> {
+        let (mut owed, mut all, mut spares) = (0.0, 0.0, false);
+        for (id, account) in &self.accounts {
+            if account.share.is_operator || !(account.is_at_work(now) || owing.contains(id)) {
+                continue;
+            }
+            all += account.weight();
+            if owing.contains(id) {
+                owed += account.weight();
+            } else {
+                spares |= account.spares();
+            }
+        }
+        spares.then(|| owed / all)
     }
 
     /// The programs of a tenant that wait.

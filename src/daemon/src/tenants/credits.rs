@@ -3,7 +3,7 @@
 //! It must never leave a program waiting whose time has come, nor keep the deposit of one that is over. A
 //! program of a daemon that has one tenant must cost no lock.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -196,9 +196,9 @@ impl Credits {
         self.state().core.owes(tenant, Instant::now())
     }
 
-    /// How many processors are the part of a tenant now.
-    pub(super) fn processors(&self, tenant: TenantId) -> f64 {
-        self.state().core.processors(tenant, Instant::now())
+    /// The parts of some tenants together, of 1; `None` unless another one is at work that owes nothing.
+    pub(super) fn parts(&self, owing: &BTreeSet<TenantId>) -> Option<f64> {
+        self.state().core.parts(owing, Instant::now())
     }
 
     /// The programs of a tenant that wait.

@@ -43,7 +43,7 @@ mod watched;
 pub mod weigh;
 mod window;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime};
@@ -187,10 +187,10 @@ impl Tenants {
         self.credits.owes(tenant)
     }
 
-    /// How many processors are the part of a tenant now, among all tenants at work: all of them while it is
-    /// alone.
-    pub fn processors(&self, tenant: TenantId) -> f64 {
-        self.credits.processors(tenant)
+    /// The parts that tenants which owe CPU credits have together, of 1, among all tenants at work; `None`
+    /// unless another one is at work that owes none.
+    pub fn parts(&self, owing: &BTreeSet<TenantId>) -> Option<f64> {
+        self.credits.parts(owing)
     }
 
     /// The limits of a tenant: none for one that has no token any more, whose work ends anyway.

@@ -1,5 +1,6 @@
 //! The file of tokens comes, changes, breaks and goes, and a daemon takes up what is good.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
@@ -137,12 +138,13 @@ fn a_tenant_owes_once_it_has_spent_its_credits() {
     let owing = |tenants: &Tenants| ["ann", "bob"].map(|name| tenants.owes(tenants.share(name).id));
     let tenants = Tenants::new(tokens.to_vec(), None, Metrics::default());
     assert_eq!(owing(&tenants), [false, false]);
-    let all = processors();
     tenants.begin_work(tenants.share("bob")).used(Duration::from_secs(99));
     assert_eq!(owing(&tenants), [false, false], "nobody else is at work");
-    let part = |name: &str| tenants.processors(tenants.share(name).id) * 2.0;
-    assert_eq!(part("bob"), all as f64 * 2.0);
+    let bob = BTreeSet::from([tenants.share("bob").id]);
+    assert_eq!(tenants.parts(&bob), None);
     let _works = tenants.begin_work(tenants.share("ann"));
     assert_eq!(owing(&tenants), [false, true]);
-    assert_eq!(["ann", "bob"].map(part), [all as f64; 2], "half for each");
+    assert_eq!(tenants.parts(&bob), Some(0.5));
+    tenants.begin_work(tenants.share("ann")).used(Duration::from_secs(99));
+    assert_eq!((owing(&tenants), tenants.parts(&bob)), ([true, true], None), "both owe");
 }

@@ -85,10 +85,9 @@ impl ContainerGroup {
         self.processors.as_ref().map(Processors::count)
     }
 
-    /// Lets its programs run only on the processors at these places in the list of all of them; on all,
-    /// without places.
-    pub(super) fn confine(&self, places: Option<&[usize]>) -> io::Result<()> {
-        self.processors.as_ref().map_or(Ok(()), |processors| processors.confine(places))
+    /// Lets its programs run only on the last of these processors, so many; on all, without a number.
+    pub(super) fn confine(&self, last: Option<usize>) -> io::Result<()> {
+        self.processors.as_ref().map_or(Ok(()), |processors| processors.confine(last))
     }
 }
 

@@ -19,10 +19,12 @@ pub(super) struct HeldContainer {
     pub(super) tenant: TenantShare,
     pub(super) id: ContainerId,
     link: Link,
-    /// What it was last given.
+    /// What it was last given: 0 if that is not known.
     pub(super) weighs: u64,
-    /// The places of the processors to which it is confined; empty if that is not known.
-    confined: Option<Vec<usize>>,
+    /// To how many processors it is confined, if that is known.
+    confined: Option<Option<usize>>,
+    /// The engine is not asked again before.
+    again: Option<Instant>,
     group: GroupSearch,
     /// Since when each look has seen a program.
     busy: Option<Instant>,
@@ -46,7 +48,8 @@ impl HeldContainer {
             link: armed.link.clone(),
             // What an earlier daemon gave it is not known: the first look gives it something.
             weighs: if is_new { WHOLE } else { 0 },
-            confined: if is_new { None } else { Some(Vec::new()) },
+            confined: is_new.then_some(None),
+            again: None,
             group: GroupSearch::Open,
             busy: None,
             worked: None,
@@ -101,29 +104,40 @@ impl HeldContainer {
         true
     }
 
-    /// Lets its programs run only on the processors at these places; on all, without places. False if only
+    /// Whether it is as it was made.
+    pub(super) fn is_whole(&self) -> bool {
+        self.weighs == WHOLE && self.confined == Some(None)
+    }
+
+    /// Lets its programs run only on the last processors, so many; on all, without a number. False if only
     /// the engine can do it.
-    pub(super) fn confine(&mut self, places: Option<&Vec<usize>>) -> bool {
-        if self.confined.as_ref() == places {
+    pub(super) fn confine(&mut self, last: Option<usize>) -> bool {
+        if self.confined == Some(last) {
             return true;
         }
         let Some(group) = self.group().filter(|group| group.processors().is_some()) else { return false };
-        let confined = group.confine(places.map(Vec::as_slice));
-        debug!(container = self.id.short(), ?places, ?confined, "confined");
-        let is_written = confined.is_ok();
-        if is_written {
-            self.confined = places.cloned();
-        } else {
-            self.group = GroupSearch::None;
+        let confined = group.confine(last);
+        debug!(container = self.id.short(), ?last, ?confined, "confined");
+        match confined {
+            Ok(()) => self.confined = Some(last),
+            Err(_) => self.group = GroupSearch::None,
         }
         true
     }
 
-    /// The engine was asked for this, whether it could do it or not.
-    pub(super) fn was_told(&mut self, weight: Option<u64>, confined: Option<Option<Vec<usize>>>) {
+    /// Whether the engine may be asked for something now.
+    pub(super) fn may_ask(&self, now: Instant) -> bool {
+        self.again.is_none_or(|again| again <= now)
+    }
+
+    /// The engine has done what it was asked for.
+    pub(super) fn was_given(&mut self, weight: Option<u64>, confined: Option<Option<usize>>) {
         self.weighs = weight.unwrap_or(self.weighs);
-        if let Some(confined) = confined {
-            self.confined = confined;
-        }
+        self.confined = confined.or(self.confined);
+    }
+
+    /// The engine has done nothing, or nobody knows what.
+    pub(super) fn was_refused(&mut self, again: Instant) {
+        (self.weighs, self.confined, self.again) = (0, None, Some(again));
     }
 }

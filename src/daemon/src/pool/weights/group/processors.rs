@@ -36,14 +36,15 @@ impl Processors {
         self.all.len()
     }
 
-    /// Lets its programs run only on those at these places in the list of all of them; on all, without
-    /// places.
-    pub(super) fn confine(&self, places: Option<&[usize]>) -> io::Result<()> {
-        let confined =
-            |places: &[usize]| places.iter().filter_map(|place| self.all.get(*place).copied()).collect();
-        let numbers: Vec<usize> = places.map_or_else(|| self.all.clone(), confined);
-        fs::write(&self.file, list(&numbers))
+    /// Lets its programs run only on the last of them, so many; on all, without a number.
+    pub(super) fn confine(&self, last: Option<usize>) -> io::Result<()> {
+        fs::write(&self.file, list(last_of(&self.all, last)))
     }
+}
+
+/// The last of these processors, so many; all of them, without a number.
+pub(in crate::pool::weights) fn last_of(all: &[usize], last: Option<usize>) -> &[usize] {
+    &all[all.len().saturating_sub(last.unwrap_or(all.len()))..]
 }
 
 /// The numbers of a list such as `0-3,8`, ascending.
@@ -99,7 +100,7 @@ mod tests {
             let processors = Processors::of(&group).expect("processors");
             let written = || fs::read_to_string(&processors.file).expect("a file");
             assert_eq!(processors.count(), 4);
-            processors.confine(Some(&[2, 3])).expect("written");
+            processors.confine(Some(2)).expect("written");
             assert_eq!(written(), "4,8");
             processors.confine(None).expect("written");
             assert_eq!(written(), "2-4,8");
