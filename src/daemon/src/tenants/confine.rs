@@ -74,7 +74,8 @@ mod tests {
                 return Ok(());
             };
             prop_assert!((1..processors).contains(&count));
-            let rounded = (1..=processors).filter(|count| *count as f64 <= parts * processors as f64 + 0.5).count();
+            let parts = parts * processors as f64;
+            let rounded = (1..=processors).filter(|count| *count as f64 <= parts + 0.5).count();
             prop_assert!(count >= rounded.min(processors - 1));
             let least = (processors - 1).saturating_sub(working).max(rounded).max(1);
             prop_assert_eq!(count, least.min(processors - 1));
