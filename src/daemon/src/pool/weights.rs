@@ -33,7 +33,7 @@ use self::group::processors;
 use self::held::HeldContainer;
 use super::container::ArmedContainer;
 use super::core::MemberId;
-use crate::engine::Engine;
+use crate::engine::{Engine, EngineError};
 use crate::tenants::confine::{Demand, confined};
 use crate::tenants::weigh::{WeighedContainer, weigh};
 use crate::tenants::{TenantId, TenantShare, Tenants};
@@ -220,8 +220,10 @@ impl Weights {
         let mut confined = confined;
         // An engine can refuse the processors, as one that may use only some of them does, and with them it
         // refuses everything.
+        let is_gone = |error: &EngineError| error.is_not_found() || error.is_conflict();
         if let Err(error) = &changed
-            && error.status().is_some_and(|status| !error.is_not_found() && status.is_client_error())
+            && error.status().is_some_and(|status| status.is_client_error())
+            && !is_gone(error)
             && list.is_some()
         {
             debug!(container = id.short(), ?list, %error, "the engine confines no containers");
@@ -236,8 +238,7 @@ impl Weights {
         let Some(container) = held.containers.get_mut(&member) else { return };
         let Err(error) = changed else { return container.was_given(weight, confined) };
         container.was_refused(Instant::now() + AGAIN);
-        let is_gone = error.is_not_found() || error.is_conflict();
-        if !is_gone && !std::mem::replace(&mut asked.is_told, true) {
+        if !is_gone(&error) && !std::mem::replace(&mut asked.is_told, true) {
             warn!(%error, "the engine changes no weights: the containers of one tenant can slow others");
         }
     }
