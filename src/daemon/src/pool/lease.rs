@@ -69,10 +69,11 @@ impl Lease {
         self
     }
 
-    /// A tenant has it from now on: it is weighed among the others that tenants have. One that was
-    /// [leased](super::Pool::lease) for a tenant is its already.
+    /// A tenant has it from now on, and the daemon weighs it among the containers of all tenants. The pool
+    /// does this for each container that a tenant asks it for; for a container of an earlier daemon it is
+    /// left to the caller, who knows the session.
     pub fn belongs_to(&mut self, tenant: TenantShare) {
-        // What was before takes the container off the scales as it is dropped.
+        // The former value takes the container off the scales when it is dropped.
         self.weighed = None;
         self.weighed = Some(self.weights.take(self.member, tenant, &self.armed, self.is_new));
     }

@@ -15,8 +15,8 @@
 //! ([`mod@crate::tenants::confine`]).
 //!
 //! Nobody ever waits for it. While only one tenant has tokens it looks at nothing. It must never make
-//! anything depend on the engine's answer: an engine that changes no weights is told of once, and served as
-//! before.
+//! anything depend on the engine's answer: if the engine changes no weights, the log says so once, and
+//! everything goes on as before.
 
 mod group;
 mod held;
@@ -158,7 +158,7 @@ impl Weights {
         let mut owing: BTreeMap<TenantId, bool> = BTreeMap::new();
         for container in containers.values_mut() {
             container.see(now);
-            // One that was leased when its tenant was still alone has neighbours now too.
+            // A container that was leased when its tenant was still alone has neighbours now too.
             container.tenant.tenants = tenants;
             let tenant = container.tenant;
             if *owing.entry(tenant.id).or_insert_with(|| self.owing(tenant).owes) {
@@ -218,8 +218,8 @@ impl Weights {
         let list = confined.map(|last| processors::list(processors::last_of(&all, last)));
         let mut changed = engine.container_processors(&id, weight, list.as_deref()).await;
         let mut confined = confined;
-        // An engine can refuse the processors, as one that may use only some of them does, and with them it
-        // refuses everything.
+        // An engine that may use only some of the processors refuses the others, and with them the whole
+        // change.
         let is_gone = |error: &EngineError| error.is_not_found() || error.is_conflict();
         if let Err(error) = &changed
             && error.status().is_some_and(|status| status.is_client_error())

@@ -17,7 +17,7 @@ const EFFECTIVE: [&str; 2] = ["cpuset.effective_cpus", "cpuset.cpus.effective"];
 #[derive(Debug)]
 pub(super) struct Processors {
     file: PathBuf,
-    /// The numbers of those that it has while it is not confined, ascending.
+    /// The numbers of all processors that it has while it is not confined, in ascending order.
     all: Vec<usize>,
 }
 
