@@ -35,13 +35,14 @@ fn told(id: &str, names: [&str; 2]) -> Option<String> {
     Some(told.trim().to_owned())
 }
 
-/// The CPU shares of a container, in steps of those that the kernel has.
+/// The CPU shares of a container. In the second version of control groups they are computed from its weight,
+/// which has coarser steps.
 fn shares(id: &str) -> Option<u64> {
     let told: u64 = told(id, ["cpu.shares", "cpu.weight"])?.parse().expect("a number");
     Some(if Path::new("/sys/fs/cgroup/cpu").is_dir() { told } else { told * 1024 / 100 })
 }
 
-/// As many shares, in steps of those that the kernel has.
+/// What [`shares`] returns for a container that was given so many.
 fn in_steps(shares: u64) -> u64 {
     if Path::new("/sys/fs/cgroup/cpu").is_dir() { shares } else { (shares * 100 / 1024).max(1) * 1024 / 100 }
 }
@@ -65,7 +66,8 @@ fn inspected(id: &str, format: &str) -> Option<String> {
     Some(String::from_utf8(inspected.stdout).expect("text").trim().to_owned())
 }
 
-/// How many containers have the same of something, of those that have started.
+/// For each value that `of` returns for a container: how many containers have it. A container that has not
+/// started has none.
 async fn counts<T: Ord>(d: &Daemon, of: fn(&str) -> Option<T>) -> BTreeMap<T, usize> {
     let mut all = BTreeMap::new();
     for container in d.view().await.containers().await {
@@ -76,7 +78,7 @@ async fn counts<T: Ord>(d: &Daemon, of: fn(&str) -> Option<T>) -> BTreeMap<T, us
     all
 }
 
-/// Waits until as many containers as it should be have the same of something.
+/// Waits until `has` accepts these counts.
 async fn come_to<T: Ord>(
     d: &Daemon,
     of: fn(&str) -> Option<T>,
@@ -91,8 +93,8 @@ async fn come_to<T: Ord>(
     .await;
 }
 
-/// A tenant that calls again and again. Who does nothing for some seconds is not at work, and others have its
-/// part of the processors then.
+/// Calls again and again for a tenant, without end. A tenant that does nothing for some seconds is not at
+/// work, and others then have its part of the processors.
 async fn works(d: &Daemon, token: &str) {
     loop {
         call(d, token, "get_sandbox_status", json!({ "session_id": "s" })).send().await.expect(200);

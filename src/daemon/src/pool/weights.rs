@@ -14,7 +14,8 @@
 //! The containers of tenants that owe CPU credits are confined to some of the processors in the same way
 //! ([`mod@crate::tenants::confine`]).
 //!
-//! Nobody ever waits for it. While only one tenant has tokens it looks at nothing. It must never make
+//! Nobody ever waits for it. While only one tenant has tokens, it looks only at containers of an earlier
+//! daemon, which may be lighter than they should be. It must never make
 //! anything depend on the engine's answer: if the engine changes no weights, the log says so once, and
 //! everything goes on as before.
 
