@@ -4,8 +4,8 @@
 //! ```text
 //!  Pool::lease ─► Weights::take ─► Weighed (RAII, in the lease)
 //!                     │ wakes
-//!                   run: a look now, and every 250 ms ─► weigh (pure) ─┬► its control group, at once
-//!                                                                      └► POST /containers/{id}/update
+//!                   run: a look now, and every 250 ms ─► core (pure) ─┬► its control group, at once
+//!                                                                     └► POST /containers/{id}/update
 //! ```
 //!
 //! Where this machine has the control group of a container ([`group`]), a look makes each change itself, and
@@ -15,39 +15,32 @@
 //! ([`mod@crate::tenants::confine`]).
 //!
 //! Nobody ever waits for it. While only one tenant has tokens, it looks only at containers of an earlier
-//! daemon, which may be lighter than they should be. It must never make
-//! anything depend on the engine's answer: if the engine changes no weights, the log says so once, and
-//! everything goes on as before.
+//! daemon, which may be lighter than they should be. It must never make anything depend on the engine's
+//! answer: if the engine changes no weights, the log says so once, and everything goes on as before.
 
+mod core;
 mod group;
 mod held;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
+use self::core::{ContainerChange, ContainerSight, LOOK, LookChanges, LookContext, WeightsCore};
 use self::group::processors;
 use self::held::HeldContainer;
 use super::container::ArmedContainer;
 use super::core::MemberId;
 use crate::engine::{Engine, EngineError};
-use crate::tenants::confine::{Demand, confined};
-use crate::tenants::weigh::{WeighedContainer, weigh};
-use crate::tenants::{TenantId, TenantShare, Tenants};
+use crate::tenants::{TenantShare, Tenants};
 
 /// Where control groups are mounted.
 const MOUNTED: &str = "/sys/fs/cgroup";
-/// The longest time between two looks. A program that is seen for so long is at work.
-const LOOK: Duration = Duration::from_millis(250);
-/// A container counts as working for this long after a program was last seen in it, and its tenant as owing
-/// after it was last seen to owe: the pauses between the runs of a caller are shorter.
-const WORKS: Duration = Duration::from_secs(10);
-/// Until the engine is asked again for a change that it did not make.
-const AGAIN: Duration = Duration::from_secs(5);
 
 /// The containers in the hands of tenants.
 pub(super) struct Weights {
@@ -60,16 +53,7 @@ pub(super) struct Weights {
 #[derive(Default)]
 struct Held {
     containers: BTreeMap<MemberId, HeldContainer>,
-    /// When a tenant last owed CPU credits.
-    owed: BTreeMap<TenantId, Instant>,
-}
-
-/// What only the engine can change of a container.
-#[derive(Debug, Default)]
-struct EngineChange {
-    weight: Option<u64>,
-    /// See [`HeldContainer::confine`].
-    confined: Option<Option<usize>>,
+    core: WeightsCore,
 }
 
 /// A container in the hands of a tenant. Dropping it takes it off the scales.
@@ -80,7 +64,9 @@ pub(super) struct Weighed {
 
 impl Drop for Weighed {
     fn drop(&mut self) {
-        self.weights.held().containers.remove(&self.member);
+        let mut held = self.weights.held();
+        held.containers.remove(&self.member);
+        held.core.leave(self.member);
     }
 }
 
@@ -108,7 +94,10 @@ impl Weights {
         armed: &ArmedContainer,
         is_new: bool,
     ) -> Weighed {
-        self.held().containers.insert(member, HeldContainer::new(tenant, armed, is_new));
+        let mut held = self.held();
+        held.containers.insert(member, HeldContainer::new(armed));
+        held.core.take(member, tenant, is_new);
+        drop(held);
         // The tenant may have owed something when the earlier daemon ended.
         if tenant.tenants > 1 || !is_new {
             self.taken.notify_one();
@@ -119,14 +108,14 @@ impl Weights {
     /// Weighs, until the pool ends.
     pub(super) async fn run(self: Arc<Self>, engine: Engine, ending: CancellationToken) {
         let weighing = async {
-            let mut asked = EngineLimits::default();
+            let mut limits = EngineLimits::default();
             loop {
-                if asked.processors.is_none() && self.has_to_look() {
-                    asked.processors = processors_of(&engine).await;
+                if limits.processors.is_none() && self.has_to_look() {
+                    limits.processors = processors_of(&engine).await;
                 }
-                for (member, change) in self.look(Instant::now(), asked.processors) {
+                for (member, change) in self.look(Instant::now(), limits.processors.unwrap_or(0)) {
                     // One at a time: containers that callers wait for come first at the engine.
-                    self.ask(&engine, member, change, &mut asked).await;
+                    self.ask(&engine, member, change, &mut limits).await;
                 }
                 if self.has_to_look() {
                     let _ = tokio::time::timeout(LOOK, self.taken.notified()).await;
@@ -141,68 +130,31 @@ impl Weights {
         }
     }
 
-    /// Whether any of these containers was leased while several tenants had tokens, or is not as it was made.
     fn has_to_look(&self) -> bool {
-        let held = self.held();
-        held.containers.values().any(|container| container.tenant.tenants > 1 || !container.is_whole())
+        self.held().core.has_to_look()
     }
 
-    /// Looks once, and changes what this machine's control groups can change: what is left for the engine,
-    /// whose machine has so many processors if it is this one.
-    fn look(&self, now: Instant, processors: Option<usize>) -> BTreeMap<MemberId, EngineChange> {
+    /// Looks once, and changes what this machine's control groups can change: what is left for the engine.
+    fn look(&self, now: Instant, engine_processors: usize) -> BTreeMap<MemberId, ContainerChange> {
         let mut held = self.held();
-        let Held { containers, owed } = &mut *held;
-        let tenants = containers.values().map(|container| container.tenant.tenants).max().unwrap_or(1);
-        let is_recent = |at: Instant| now.saturating_duration_since(at) < WORKS;
-        owed.retain(|_, at| is_recent(*at));
-        // Each tenant is asked once.
-        let mut owing: BTreeMap<TenantId, bool> = BTreeMap::new();
-        for container in containers.values_mut() {
-            container.see(now);
-            // A container that was leased when its tenant was still alone has neighbours now too.
-            container.tenant.tenants = tenants;
-            let tenant = container.tenant;
-            if *owing.entry(tenant.id).or_insert_with(|| self.owing(tenant).owes) {
-                owed.insert(tenant.id, now);
+        let Held { containers, core } = &mut *held;
+        let sights: BTreeMap<MemberId, ContainerSight> =
+            containers.iter_mut().map(|(member, one)| (*member, one.see(Path::new(MOUNTED)))).collect();
+        let LookChanges { here, by_engine } = core.look(
+            &sights,
+            LookContext {
+                now,
+                engine_processors,
+                owes: &|tenant| self.owing(tenant).owes,
+                parts: &|owing| self.tenants.parts(owing),
+            },
+        );
+        for (member, change) in here {
+            if let Some(container) = containers.get_mut(&member) {
+                core.was_given(member, container.change(change));
             }
         }
-        let is_working = |container: &HeldContainer| container.worked.is_some_and(is_recent);
-        let owes = |container: &HeldContainer| owed.contains_key(&container.tenant.id);
-        let working = containers.values().filter(|one| is_working(one) && !owes(one)).count();
-        // All of them are on one machine.
-        let processors = containers.values().find_map(HeldContainer::processors).or(processors).unwrap_or(0);
-        let parts = self.tenants.parts(&owed.keys().copied().collect());
-        let last = parts.and_then(|parts| confined(Demand { processors, parts, working }));
-
-        let (mut members, mut all) = (Vec::new(), Vec::new());
-        for (member, container) in containers.iter() {
-            let is_working = is_working(container);
-            if is_working || container.has_group() || !container.is_whole() {
-                let tenant = TenantShare { owes: owes(container), ..container.tenant };
-                members.push(*member);
-                all.push(WeighedContainer { tenant, weighs: container.weighs, is_working });
-            }
-        }
-        let mut left: BTreeMap<MemberId, EngineChange> = BTreeMap::new();
-        for (place, weight) in weigh(&all) {
-            if let Some(container) = containers.get_mut(&members[place])
-                && !container.weigh(weight)
-                && container.may_ask(now)
-            {
-                left.entry(members[place]).or_default().weight = Some(weight);
-            }
-        }
-        for (member, one) in members.into_iter().zip(all) {
-            let last = last.filter(|_| one.tenant.owes);
-            if let Some(container) = containers.get_mut(&member)
-                && !container.confine(last)
-                && container.may_ask(now)
-                && processors > 0
-            {
-                left.entry(member).or_default().confined = Some(last);
-            }
-        }
-        left
+        by_engine
     }
 
     /// Asks the engine for a change, and notes whether it was made.
@@ -210,15 +162,14 @@ impl Weights {
         &self,
         engine: &Engine,
         member: MemberId,
-        EngineChange { weight, confined }: EngineChange,
-        asked: &mut EngineLimits,
+        mut change: ContainerChange,
+        limits: &mut EngineLimits,
     ) {
         let id = self.held().containers.get(&member).map(|container| container.id.clone());
         let Some(id) = id else { return };
-        let all: Vec<usize> = (0..asked.processors.unwrap_or(0)).collect();
-        let list = confined.map(|last| processors::list(processors::last_of(&all, last)));
-        let mut changed = engine.container_processors(&id, weight, list.as_deref()).await;
-        let mut confined = confined;
+        let all: Vec<usize> = (0..limits.processors.unwrap_or(0)).collect();
+        let list = change.confinement.map(|to| processors::list(processors::left_of(&all, to)));
+        let mut changed = engine.container_processors(&id, change.weight, list.as_deref()).await;
         // An engine that may use only some of the processors refuses the others, and with them the whole
         // change.
         let is_gone = |error: &EngineError| error.is_not_found() || error.is_conflict();
@@ -228,18 +179,17 @@ impl Weights {
             && list.is_some()
         {
             debug!(container = id.short(), ?list, %error, "the engine confines no containers");
-            (asked.processors, confined) = (Some(0), None);
-            changed = match weight {
-                Some(_) => engine.container_processors(&id, weight, None).await,
+            (limits.processors, change.confinement) = (Some(0), None);
+            changed = match change.weight {
+                Some(_) => engine.container_processors(&id, change.weight, None).await,
                 None => Ok(()),
             };
         }
-        debug!(container = id.short(), ?weight, ?list, ?changed, "weighed by the engine");
+        debug!(container = id.short(), ?change, ?changed, "weighed by the engine");
         let mut held = self.held();
-        let Some(container) = held.containers.get_mut(&member) else { return };
-        let Err(error) = changed else { return container.was_given(weight, confined) };
-        container.was_refused(Instant::now() + AGAIN);
-        if !is_gone(&error) && !std::mem::replace(&mut asked.is_told, true) {
+        let Err(error) = changed else { return held.core.was_given(member, change) };
+        held.core.was_refused(member, Instant::now());
+        if !is_gone(&error) && !std::mem::replace(&mut limits.is_told, true) {
             warn!(%error, "the engine changes no weights: the containers of one tenant can slow others");
         }
     }

@@ -21,12 +21,21 @@ pub struct Demand {
     pub working: usize,
 }
 
-/// How many of the last processors are left to the tenants that owe; `None` if they may use all.
+/// On which processors the programs of a container may run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Confinement {
+    /// On all that it was made with.
+    All,
+    /// On the last of them, so many.
+    Last(usize),
+}
+
+/// What is left to the tenants that owe.
 #[must_use]
-pub fn confined(demand: Demand) -> Option<usize> {
+pub fn confine(demand: Demand) -> Confinement {
     let Demand { processors, parts, working } = demand;
     if processors < 2 {
-        return None;
+        return Confinement::All;
     }
     let unused = processors.saturating_sub(1 + working);
     #[expect(clippy::cast_precision_loss, reason = "few processors")]
@@ -36,7 +45,8 @@ pub fn confined(demand: Demand) -> Option<usize> {
         let count = *count as f64;
         count >= parts
     };
-    (1..processors).find(|count| *count >= unused && is_part(count)).or(Some(processors - 1))
+    let count = (1..processors).find(|count| *count >= unused && is_part(count));
+    Confinement::Last(count.unwrap_or(processors - 1))
 }
 
 #[cfg(test)]
@@ -46,7 +56,10 @@ mod tests {
     use super::*;
 
     fn of(processors: usize, parts: f64, working: usize) -> Option<usize> {
-        confined(Demand { processors, parts, working })
+        match confine(Demand { processors, parts, working }) {
+            Confinement::All => None,
+            Confinement::Last(count) => Some(count),
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use self::processors::Processors;
 use crate::engine::ContainerId;
+use crate::tenants::confine::Confinement;
 use crate::tenants::weigh::{LEAST, WHOLE};
 
 /// The two versions of control groups ([cgroups(7)]): where they are mounted, the file of a group that has
@@ -85,9 +86,14 @@ impl ContainerGroup {
         self.processors.as_ref().map(Processors::count)
     }
 
-    /// Lets its programs run only on the last of these processors, so many; on all, without a number.
-    pub(super) fn confine(&self, last: Option<usize>) -> io::Result<()> {
-        self.processors.as_ref().map_or(Ok(()), |processors| processors.confine(last))
+    /// On which of these its programs may run now, if that can be said.
+    pub(super) fn confinement(&self) -> Option<Confinement> {
+        self.processors.as_ref()?.confinement()
+    }
+
+    /// Lets its programs run on these of its processors only.
+    pub(super) fn confine(&self, to: Confinement) -> io::Result<()> {
+        self.processors.as_ref().map_or(Ok(()), |processors| processors.confine(to))
     }
 }
 

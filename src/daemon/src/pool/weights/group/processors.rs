@@ -9,6 +9,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::tenants::confine::Confinement;
+
 /// Names of the file of the group above that has the processors that it really has: in the first version of
 /// control groups, and in the second one.
 const EFFECTIVE: [&str; 2] = ["cpuset.effective_cpus", "cpuset.cpus.effective"];
@@ -36,15 +38,28 @@ impl Processors {
         self.all.len()
     }
 
-    /// Lets its programs run only on the last of them, so many; on all, without a number.
-    pub(super) fn confine(&self, last: Option<usize>) -> io::Result<()> {
-        fs::write(&self.file, list(last_of(&self.all, last)))
+    /// Where its programs may run now; `None` if that is nothing that [`Self::confine`] writes.
+    pub(super) fn confinement(&self) -> Option<Confinement> {
+        let numbers = parse(&fs::read_to_string(&self.file).ok()?)?;
+        // Nobody has written to a file without numbers.
+        if numbers.is_empty() || numbers == self.all {
+            return Some(Confinement::All);
+        }
+        self.all.ends_with(&numbers).then_some(Confinement::Last(numbers.len()))
+    }
+
+    /// Lets its programs run there only.
+    pub(super) fn confine(&self, to: Confinement) -> io::Result<()> {
+        fs::write(&self.file, list(left_of(&self.all, to)))
     }
 }
 
-/// The last of these processors, so many; all of them, without a number.
-pub(in crate::pool::weights) fn last_of(all: &[usize], last: Option<usize>) -> &[usize] {
-    &all[all.len().saturating_sub(last.unwrap_or(all.len()))..]
+/// What is left of these processors.
+pub(in crate::pool::weights) fn left_of(all: &[usize], to: Confinement) -> &[usize] {
+    match to {
+        Confinement::All => all,
+        Confinement::Last(count) => &all[all.len().saturating_sub(count)..],
+    }
 }
 
 /// The numbers of a list such as `0-3,8`, ascending.
@@ -99,11 +114,15 @@ mod tests {
             fs::write(group.join("cpuset.cpus"), "\n").expect("a file");
             let processors = Processors::of(&group).expect("processors");
             let written = || fs::read_to_string(&processors.file).expect("a file");
-            assert_eq!(processors.count(), 4);
-            processors.confine(Some(2)).expect("written");
-            assert_eq!(written(), "4,8");
-            processors.confine(None).expect("written");
-            assert_eq!(written(), "2-4,8");
+            assert_eq!((processors.count(), processors.confinement()), (4, Some(Confinement::All)));
+            for (to, is) in [(Confinement::Last(2), "4,8"), (Confinement::All, "2-4,8")] {
+                processors.confine(to).expect("written");
+                assert_eq!((written().as_str(), processors.confinement()), (is, Some(to)));
+            }
+            for other in ["2\n", "whatever"] {
+                fs::write(&processors.file, other).expect("a file");
+                assert_eq!(processors.confinement(), None, "somebody else wrote {other}");
+            }
         }
     }
 }
