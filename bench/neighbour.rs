@@ -1,6 +1,7 @@
 //! What a tenant waits for while another one floods the daemon: a warm run, a new session, a file in and a
-//! file out, each alone and then beside floods of one kind after the other, and at last beside all of them.
-//! It has a daemon of its own, with the defaults of a real one; both tenants have a token and no limit.
+//! file out, beside floods of one kind after the other, and at last beside all of them; and before each of
+//! these alone, since a machine is not as fast in one minute as in another. It has a daemon of its own, with
+//! the defaults of a real one; both tenants have a token and no limit.
 //!
 //! Everything that the quiet tenant asks for must be served, and right: the first refusal ends the
 //! measurement. It must never count a flood that did nothing.
@@ -38,9 +39,10 @@ pool = { uids = "33000-33999" }
 runners = { python = "paddock-runner-python" }
 "#;
 
-/// How long the quiet tenant is measured in each situation: long enough for the twenty new sessions without
-/// which no p95 is told, on a slow machine too.
-const TIME: Duration = Duration::from_secs(40);
+/// How long the quiet tenant is measured beside each flood, and alone before that: long enough for the twenty
+/// new sessions without which no p95 is told, on a slow machine too.
+const BESIDE: Duration = Duration::from_secs(40);
+const BEFORE: Duration = Duration::from_secs(30);
 /// Between two of its calls: somebody who works, and thinks.
 const REST: Duration = Duration::from_millis(40);
 /// Warm runs in a round, beside a file in and a file out.
@@ -52,8 +54,8 @@ const ROUNDS: u32 = 4;
 const FILE: usize = 100_000;
 /// For a flood to be at its height before anything is measured.
 const RISE: Duration = Duration::from_secs(3);
-/// For what it left behind to be removed, and until the quiet tenant counts as away: each flood begins alone,
-/// and so with as much as it likes.
+/// For what a flood left behind to be removed, and until the quiet tenant counts as away: each flood begins
+/// alone, and so with as much as it likes.
 const EBB: Duration = Duration::from_secs(6);
 /// For a new token to be taken.
 const TAKEN: Duration = Duration::from_secs(5);
@@ -61,8 +63,7 @@ const TAKEN: Duration = Duration::from_secs(5);
 /// One situation: its row, and the connections of each kind of flood.
 type Situation = (&'static str, &'static [(Flood, usize)]);
 
-const SITUATIONS: [Situation; 7] = [
-    (ALONE, &[]),
+const SITUATIONS: [Situation; 6] = [
     ("beside 64 that run code", &[(Flood::Runs, 64)]),
     ("beside 32 that make sessions", &[(Flood::Sessions, 32)]),
     ("beside 24 that move files", &[(Flood::Uploads, 8), (Flood::Downloads, 8), (Flood::Tars, 8)]),
@@ -104,46 +105,74 @@ pub(crate) async fn measure(setup: &mut Setup, report: &mut Measurements) -> Res
     let mut quiet = Quiet { client, count: 0, file: Bytes::from(vec![b'q'; FILE]) };
     quiet.round(&mut Default::default()).await?;
     let only = std::env::var("PADDOCK_BENCH_SITUATION").ok();
-    for (name, floods) in SITUATIONS {
-        if only.as_ref().is_some_and(|only| name != ALONE && !name.contains(only.as_str())) {
-            continue;
-        }
+    let wanted = |name: &str| only.as_ref().is_none_or(|only| name.contains(only.as_str()));
+    if !SITUATIONS.iter().any(|(name, _)| wanted(name)) {
+        return Err(format!(
+            "PADDOCK_BENCH_SITUATION={}: no situation has that name",
+            only.unwrap_or_default()
+        )
+        .into());
+    }
+    let mut alone = Measured::default();
+    let mut beside: Vec<(&str, Measured)> = Vec::new();
+    for (name, floods) in SITUATIONS.into_iter().filter(|(name, _)| wanted(name)) {
+        quiet.work(BEFORE, &mut alone).await.map_err(|why| format!("{ALONE}: {why}"))?;
         Flood::prepare(&mut other, floods).await?;
+        tokio::time::sleep(EBB).await;
         let flooding = Flooding::begin(addr, &token, floods)?;
-        if !floods.is_empty() {
-            tokio::time::sleep(RISE).await;
-        }
-        let mut times: [Times; 4] = Default::default();
-        let (begun, before) = (Instant::now(), busy()?);
-        while begun.elapsed() < TIME {
-            quiet.round(&mut times).await.map_err(|why| format!("{name}: {why}"))?;
-        }
-        let computed = (busy()? - before) / TICKS / begun.elapsed().as_secs_f64();
-        let counts = flooding.end()?;
-        for (title, times) in TITLES.into_iter().zip(times) {
-            report.block(title).line(name, times, None);
-        }
-        let block = report.block(TITLES[0]);
-        block.fact(format!("{name}: processors of the machine that computed"), computed, "");
-        // Of several kinds, the daemon decides what it serves of each. But it has a file for each download.
-        let is_nothing = |(kind, done, refused): &(String, u32, u32)| match kind == "Downloads" {
-            true => *done == 0,
-            false => done + refused == 0,
-        };
-        let downloads = counts.iter().find(|(kind, ..)| kind == "Downloads");
-        if !floods.is_empty() && counts.iter().all(is_nothing) || downloads.is_some_and(is_nothing) {
-            return Err(format!("{name}: nothing came of it").into());
-        }
-        for (kind, done, refused) in counts {
-            block.fact(format!("{name}: {kind}, served"), f64::from(done), "");
-            block.fact(format!("{name}: {kind}, refused or broken off"), f64::from(refused), "");
-        }
-        if !floods.is_empty() {
-            Flood::clear_up(&mut other).await;
-        }
+        tokio::time::sleep(RISE).await;
+        let mut measured = Measured::default();
+        quiet.work(BESIDE, &mut measured).await.map_err(|why| format!("{name}: {why}"))?;
+        beside.push((name, measured));
+        expect_flood(name, flooding.end()?, report)?;
+        Flood::clear_up(&mut other).await;
         tokio::time::sleep(EBB).await;
     }
+    for (name, measured) in [(ALONE, alone)].into_iter().chain(beside) {
+        measured.report(name, report);
+    }
     setup.end(NAME).await
+}
+
+/// Ends the measurement if a flood did nothing.
+fn expect_flood(name: &str, counts: Vec<(String, u32, u32)>, report: &mut Measurements) -> Result<()> {
+    // Of several kinds, the daemon decides what it serves of each. But it has a file for each download.
+    let is_nothing = |(kind, done, refused): &(String, u32, u32)| match kind == "Downloads" {
+        true => *done == 0,
+        false => done + refused == 0,
+    };
+    let downloads = counts.iter().find(|(kind, ..)| kind == "Downloads");
+    if counts.iter().all(is_nothing) || downloads.is_some_and(is_nothing) {
+        return Err(format!("{name}: nothing came of it").into());
+    }
+    let block = report.block(TITLES[0]);
+    for (kind, done, refused) in counts {
+        block.fact(format!("{name}: {kind}, served"), f64::from(done), "");
+        block.fact(format!("{name}: {kind}, refused or broken off"), f64::from(refused), "");
+    }
+    Ok(())
+}
+
+/// What the quiet tenant waited for in one situation.
+#[derive(Default)]
+struct Measured {
+    /// A warm run, a new session, a file in, a file out.
+    times: [Times; 4],
+    /// How long it worked.
+    took: Duration,
+    /// Seconds of all processors that computed meanwhile.
+    computed: f64,
+}
+
+impl Measured {
+    fn report(self, name: &str, report: &mut Measurements) {
+        for (title, times) in TITLES.into_iter().zip(self.times) {
+            report.block(title).line(name, times, None);
+        }
+        let computed = self.computed / self.took.as_secs_f64();
+        let what = format!("{name}: processors of the machine that computed");
+        report.block(TITLES[0]).fact(what, computed, "");
+    }
 }
 
 /// A second tenant, as an operator adds it.
@@ -166,6 +195,17 @@ struct Quiet<'a> {
 
 impl Quiet<'_> {
     const SESSION: &'static str = "bench-quiet";
+
+    /// It works for so long.
+    async fn work(&mut self, time: Duration, measured: &mut Measured) -> Result<()> {
+        let (begun, before) = (Instant::now(), busy()?);
+        while begun.elapsed() < time {
+            self.round(&mut measured.times).await?;
+        }
+        measured.took += begun.elapsed();
+        measured.computed += (busy()? - before) / TICKS;
+        Ok(())
+    }
 
     /// Its calls, with a rest before each.
     async fn round(&mut self, [runs, sessions, files_in, files_out]: &mut [Times; 4]) -> Result<()> {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{Daemon, PATIENCE, Request, Setup, Store, within};
+use crate::support::{Daemon, EngineProxy, Mode, PATIENCE, Request, Setup, Store, engine_host, within};
 use crate::tenants::{add, call, daemon, document, metrics, python};
 
 const SLEEP: &str = "import time; time.sleep(300)";
@@ -203,6 +203,35 @@ async fn a_tenant_that_used_more_than_its_part_leaves_a_processor_to_others_as_l
 #[tokio::test(flavor = "multi_thread")]
 async fn a_daemon_that_sees_no_control_groups_asks_the_engine_for_that_too() {
     leaves_a_processor(without_groups).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_refuses_the_processors_is_asked_for_the_weight_alone() {
+    let proxy = EngineProxy::of(&engine_host().to_string());
+    proxy.set(Mode::RefusingThese("CpusetCpus"));
+    let store = Store::new();
+    let (much, little) = (add(&store, &["much"]), add(&store, &["little", "--weight", "64"]));
+    let setup: Setup = daemon().store(&store).set("pool.idle", 0).env("DOCKER_HOST", &proxy.host());
+    let d = without_groups(setup).start().await;
+    let mut running = JoinSet::new();
+    running.spawn(python(&d, &little, "s", SLEEP).try_send());
+    running.spawn(python(&d, &much, "m", "while True: pass").try_send());
+    let quarter = BTreeMap::from([(1024, 1), (in_steps(1024 / 64 / 4), 1)]);
+    tokio::select! {
+        () = works(&d, &little) => {}
+        () = come_to(&d, shares, "a container of a quarter", |now| *now == quarter) => {}
+    }
+    // At a later look it is asked for another weight.
+    running.spawn(python(&d, &much, "m2", "while True: pass").try_send());
+    let eighths = BTreeMap::from([(1024, 1), (in_steps(1024 / 64 / 4 / 2), 2)]);
+    tokio::select! {
+        () = works(&d, &little) => {}
+        () = come_to(&d, shares, "two containers of an eighth", |now| *now == eighths) => {}
+    }
+    assert_eq!(counts(&d, processors).await.len(), 1, "all have all processors");
+    assert_eq!(proxy.refused(), 1, "the engine is asked for processors once");
+    running.abort_all();
+    d.stop().await;
 }
 
 async fn leaves_a_processor(started: fn(Setup) -> Setup) {

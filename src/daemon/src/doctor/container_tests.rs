@@ -5,7 +5,7 @@ use paddock_proto::message::{Charged, Filled, ProbeReport as Seen};
 use super::super::check::Status::{self, Fail, Warn};
 use super::super::check::tests::lacks;
 use super::*;
-use crate::pool::trial::{TrialBounds, TrialCarrier};
+use crate::pool::trial::{EngineWeight, TrialBounds, TrialCarrier};
 use crate::pool::{Bounds, Violation};
 
 const MIB: u64 = 1 << 20;
@@ -59,6 +59,7 @@ fn good() -> ContainerFacts {
         runtime: "runc".into(),
         engine_makes_network: false,
         lacks: Vec::new(),
+        engine_weight: EngineWeight::Unknown,
     };
     ContainerFacts { tried: Ok(tried), warm_wanted: false, owner: "doctor-1-x".into(), left: None }
 }

@@ -34,6 +34,7 @@ mod snapshots;
 mod store;
 mod way_in;
 mod way_out;
+mod weights;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -55,6 +56,7 @@ use crate::metrics::Metrics;
 use crate::pool::trial::TrialReport;
 use crate::pool::{Bounds, Runner, trial};
 use crate::signals::ended_by_signal;
+use crate::tenants::tenants_of;
 
 /// Time for the store's disk to answer: a mount whose server is gone never does.
 const STORE: Duration = Duration::from_secs(8);
@@ -192,6 +194,12 @@ async fn in_containers(
     if let Some(runner) = found.runners.iter().min_by_key(|runner| runner.coding_agent).cloned() {
         let own = runner.bounds.runtime.clone();
         tried = in_one(engine, &pool, runner.clone(), printer, stop).await?;
+        if let Some(tried) = &tried {
+            printer.print(runtimes::judge(tried));
+            let tenants = tenants_of(&config.auth.tokens, &config.auth.tokens_file.path);
+            printer.print(weights::judge(&tried.engine_weight, &info.cgroup_driver, tenants));
+            printer.print(way_in::judge(&tried.carrier));
+        }
         let name = |asked: &str| match asked {
             "" => info.default_runtime.clone(),
             asked => asked.to_owned(),
@@ -236,12 +244,7 @@ async fn in_one(
         warm,
         &pool.owner,
     )));
-    let tried = tried.ok();
-    if let Some(tried) = &tried {
-        printer.print(runtimes::judge(tried));
-        printer.print(way_in::judge(&tried.carrier));
-    }
-    Some(tried)
+    Some(tried.ok())
 }
 
 fn silent_store(config: &Config) -> Vec<Check> {

@@ -165,6 +165,14 @@ struct ProcessorUpdate<'a> {
     cpuset_cpus: Option<&'a str>,
 }
 
+/// Its answer.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct ContainerUpdated {
+    #[serde(default, deserialize_with = "null_is_empty")]
+    warnings: Vec<String>,
+}
+
 impl Engine {
     /// Creates a container, named `name` or by the engine: `POST /containers/create`.
     ///
@@ -238,17 +246,19 @@ impl Engine {
     /// Changes what a container has of the processors: `POST /containers/{id}/update`. `shares` are CPU
     /// shares: how much it weighs against others where processors are short (it was made with 1024).
     /// `processors` are those on which its programs may run, such as `0-2,5`. Everything else of it stays.
+    /// Returns the engine's warnings: each names a change that it cannot make on its host.
     pub async fn container_processors(
         &self,
         id: &ContainerId,
         shares: Option<u64>,
         processors: Option<&str>,
-    ) -> Result<(), EngineError> {
+    ) -> Result<Vec<String>, EngineError> {
         let limits = self.limits();
         let path = format!("/containers/{id}/update");
         let call = EngineCall::new(EngineOp::ContainerUpdate, path, limits.change, limits.answer_bytes);
         let update = ProcessorUpdate { cpu_shares: shares, cpuset_cpus: processors };
-        self.transport.ask(call.json(&update)?).await?.discard().await
+        let updated: ContainerUpdated = self.transport.ask(call.json(&update)?).await?.json().await?;
+        Ok(updated.warnings)
     }
 
     /// Kills and removes a container with its anonymous volumes: `DELETE /containers/{id}?force=true&v=true`.

@@ -4,13 +4,17 @@
 //! A trial must never use anything that belongs to a daemon (its owner id, its agent volume, a UID of its
 //! containers), nor leave anything behind that the engine can remove.
 
+mod engine_weight;
+
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use paddock_proto::message::{ProbeReport, Quotas};
 use tokio_util::sync::CancellationToken;
 
+pub use self::engine_weight::EngineWeight;
 use super::container::{self, ArmedContainer, ContainerStartError};
 use super::leftovers::Leftovers;
 use super::proof::{self, Aspect, Violation};
@@ -18,6 +22,7 @@ use super::runner::{self, Runner};
 use super::runtimes::{self, Runtimes};
 use super::spec::{APP, Blueprint, OWNER};
 use super::warm::WarmStage;
+use super::weights::MOUNTED;
 use super::{AgentError, Bounds, DataPlace, PoolConfig, RunnerTerms, agent, disk, loopback, snapshots, warm};
 use crate::engine::{Engine, EngineError, EngineInfo, NameError, VolumeName};
 use crate::id::random_hex;
@@ -84,6 +89,8 @@ pub struct TrialReport {
     pub engine_makes_network: bool,
     /// What programs lack under this runtime, one sentence each.
     pub lacks: Vec<String>,
+    /// How much the engine weighs beside this container.
+    pub engine_weight: EngineWeight,
 }
 
 /// The bounds of a container, including its warm part.
@@ -222,6 +229,13 @@ async fn attempt(
     let facts = proof::probe(&container, quotas(&runner.bounds)).await?;
     let violations = proof::violations(&facts, &runner.bounds, uid);
     let carrier = carrier(engine, &container);
+    let engine_weight = match engine.host().unix_path() {
+        // It is only a hint: an engine that does not answer now has been found good.
+        Some(_) => engine.container_inspect(&container.id).await.map_or(EngineWeight::Unknown, |found| {
+            engine_weight::of(found.state.pid, Path::new("/proc"), Path::new(MOUNTED))
+        }),
+        None => EngineWeight::Unknown,
+    };
     let lacks = runtimes::lacks(&facts, &info.kernel_version);
     let engine_makes_network = !blueprint.loopback(runner).is_of_runtime();
     let runtime = blueprint.runtimes.name(runtime).to_owned();
@@ -237,6 +251,7 @@ async fn attempt(
         runtime,
         engine_makes_network,
         lacks,
+        engine_weight,
     })
 }
 

@@ -40,7 +40,7 @@ use crate::engine::{Engine, EngineError};
 use crate::tenants::{TenantShare, Tenants};
 
 /// Where control groups are mounted.
-const MOUNTED: &str = "/sys/fs/cgroup";
+pub(super) const MOUNTED: &str = "/sys/fs/cgroup";
 
 /// The containers in the hands of tenants.
 pub(super) struct Weights {
@@ -95,7 +95,7 @@ impl Weights {
         is_new: bool,
     ) -> Weighed {
         let mut held = self.held();
-        held.containers.insert(member, HeldContainer::new(armed));
+        held.containers.insert(member, HeldContainer::new(armed, is_new));
         held.core.take(member, tenant, is_new);
         drop(held);
         // The tenant may have owed something when the earlier daemon ended.
@@ -111,9 +111,9 @@ impl Weights {
             let mut limits = EngineLimits::default();
             loop {
                 if limits.processors.is_none() && self.has_to_look() {
-                    limits.processors = processors_of(&engine).await;
+                    limits.learn(&engine).await;
                 }
-                for (member, change) in self.look(Instant::now(), limits.processors.unwrap_or(0)) {
+                for (member, change) in self.look(Instant::now(), &limits) {
                     // One at a time: containers that callers wait for come first at the engine.
                     self.ask(&engine, member, change, &mut limits).await;
                 }
@@ -135,7 +135,7 @@ impl Weights {
     }
 
     /// Looks once, and changes what this machine's control groups can change: what is left for the engine.
-    fn look(&self, now: Instant, engine_processors: usize) -> BTreeMap<MemberId, ContainerChange> {
+    fn look(&self, now: Instant, limits: &EngineLimits) -> BTreeMap<MemberId, ContainerChange> {
         let mut held = self.held();
         let Held { containers, core } = &mut *held;
         let sights: BTreeMap<MemberId, ContainerSight> =
@@ -144,7 +144,8 @@ impl Weights {
             &sights,
             LookContext {
                 now,
-                engine_processors,
+                engine_processors: limits.processors.unwrap_or(0),
+                engine_converts: limits.converts,
                 owes: &|tenant| self.owing(tenant).owes,
                 parts: &|owing| self.tenants.parts(owing),
             },
@@ -168,29 +169,37 @@ impl Weights {
         let id = self.held().containers.get(&member).map(|container| container.id.clone());
         let Some(id) = id else { return };
         let all: Vec<usize> = (0..limits.processors.unwrap_or(0)).collect();
-        let list = change.confinement.map(|to| processors::list(processors::left_of(&all, to)));
-        let mut changed = engine.container_processors(&id, change.weight, list.as_deref()).await;
-        // An engine that may use only some of the processors refuses the others, and with them the whole
-        // change.
         let is_gone = |error: &EngineError| error.is_not_found() || error.is_conflict();
-        if let Err(error) = &changed
-            && error.status().is_some_and(|status| status.is_client_error())
-            && !is_gone(error)
-            && list.is_some()
-        {
-            debug!(container = id.short(), ?list, %error, "the engine confines no containers");
-            (limits.processors, change.confinement) = (Some(0), None);
-            changed = match change.weight {
-                Some(_) => engine.container_processors(&id, change.weight, None).await,
-                None => Ok(()),
-            };
+        // An engine that may use only some of the processors could not give a container all of them back. So
+        // it is asked for all before it is asked for less.
+        if change.confinement.is_some() && !limits.confines {
+            match engine.container_processors(&id, None, Some(&processors::list(&all))).await {
+                Ok(discarded) if discarded.is_empty() => limits.confines = true,
+                Err(error) if is_gone(&error) || !error.status().is_some_and(|s| s.is_client_error()) => {
+                    return self.held().core.was_refused(member, Instant::now());
+                }
+                refused => {
+                    debug!(container = id.short(), ?refused, "the engine confines no containers");
+                    (limits.processors, change.confinement) = (Some(0), None);
+                }
+            }
         }
+        let list = change.confinement.map(|to| processors::list(processors::left_of(&all, to)));
+        if (change.weight, &list) == (None, &None) {
+            return;
+        }
+        let changed = engine.container_processors(&id, change.weight, list.as_deref()).await;
         debug!(container = id.short(), ?change, ?changed, "weighed by the engine");
         let mut held = self.held();
-        let Err(error) = changed else { return held.core.was_given(member, change) };
+        let why = match changed {
+            Ok(discarded) if discarded.is_empty() => return held.core.was_given(member, change),
+            Ok(discarded) => discarded.join("; "),
+            Err(error) if is_gone(&error) => String::new(),
+            Err(error) => error.to_string(),
+        };
         held.core.was_refused(member, Instant::now());
-        if !is_gone(&error) && !std::mem::replace(&mut limits.is_told, true) {
-            warn!(%error, "the engine changes no weights: the containers of one tenant can slow others");
+        if !why.is_empty() && !std::mem::replace(&mut limits.is_told, true) {
+            warn!(why, "the engine changes no weights: the containers of one tenant can slow others");
         }
     }
 }
@@ -201,13 +210,20 @@ struct EngineLimits {
     /// How many processors it has, if they can be those of this daemon, and it confines containers; otherwise
     /// 0. `None` if it has not answered.
     processors: Option<usize>,
+    /// See [`LookContext::engine_converts`].
+    converts: bool,
+    /// Whether it has given a container all processors.
+    confines: bool,
     /// Whether the log says that it changes no weights.
     is_told: bool,
 }
 
-/// How many processors the engine has, if the daemon may use as many; otherwise 0.
-async fn processors_of(engine: &Engine) -> Option<usize> {
-    let info = engine.info().await.ok()?;
-    let own = crate::tenants::processors();
-    Some(if usize::try_from(info.ncpu) == Ok(own) { own } else { 0 })
+impl EngineLimits {
+    async fn learn(&mut self, engine: &Engine) {
+        let Ok(info) = engine.info().await else { return };
+        // An engine with another number of processors is on another machine.
+        let own = crate::tenants::processors();
+        self.processors = Some(if usize::try_from(info.ncpu) == Ok(own) { own } else { 0 });
+        self.converts = info.cgroup_version == "2";
+    }
 }

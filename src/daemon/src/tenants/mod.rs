@@ -435,6 +435,14 @@ pub(crate) fn tokens_in(path: &Path) -> usize {
     file::read(path).map_or(0, |tokens| tokens.len())
 }
 
+/// How many tenants have a token that is good now: one of these, or one of the file.
+pub(crate) fn tenants_of(known: &[KnownToken], path: &Path) -> usize {
+    let now = SystemTime::now();
+    let of_file = file::read(path).unwrap_or_default();
+    let all = known.iter().chain(&of_file).filter(|token| token.expires.is_none_or(|end| end > now));
+    all.map(|token| token.name.as_str()).collect::<BTreeSet<_>>().len()
+}
+
 /// What a tenant uses at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TenantInUse {

@@ -21,7 +21,8 @@ use crate::tenants::{TenantId, TenantShare};
 #[cfg(test)]
 mod tests;
 
-/// The longest time between two looks. A program that is seen for so long is at work.
+/// The longest time between two looks. Where programs are seen at looks so far apart, they are at work,
+/// whether it is one program or several.
 pub(super) const LOOK: Duration = Duration::from_millis(250);
 /// A container counts as working for this long after a program was last seen in it, and its tenant as owing
 /// after it was last seen to owe: the pauses between the runs of a caller are shorter.
@@ -44,12 +45,12 @@ struct ContainerState {
     weighs: u64,
     /// Where its programs may run, if that is known.
     confinement: Option<Confinement>,
+    /// Whether anybody has said that a change of it was made.
+    was_changed: bool,
     /// The engine is not asked again before.
     again: Option<Instant>,
-    /// Since when each look has seen a program.
-    busy: Option<Instant>,
-    /// When a program was last at work.
-    worked: Option<Instant>,
+    /// When looks have seen programs: first, and last. A longer pause than [`WORKS`] forgets both.
+    seen: Option<[Instant; 2]>,
 }
 
 /// What a look sees of a container.
@@ -63,8 +64,20 @@ pub(super) struct ContainerSight {
     pub(super) weighs: Option<u64>,
     /// How many processors it has while it is not confined, if they can be written here.
     pub(super) processors: Option<usize>,
-    /// What its control group says of them, if that was read.
-    pub(super) confinement: Option<Confinement>,
+    /// What its control group says of them.
+    pub(super) cpuset: CpusetSight,
+}
+
+/// On which processors the programs of a container may run, as its control group says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum CpusetSight {
+    /// It was not read.
+    #[default]
+    Unread,
+    /// As a look can have written it.
+    Confined(Confinement),
+    /// Somebody else wrote it.
+    Other,
 }
 
 /// What a look sees beside the containers.
@@ -73,6 +86,9 @@ pub(super) struct LookContext<'a> {
     pub(super) now: Instant,
     /// The processors of the engine's machine, if the engine may be asked to confine containers; otherwise 0.
     pub(super) engine_processors: usize,
+    /// Whether a container that the engine gives 1,024 CPU shares may weigh something else than one that it
+    /// has just made: in the second version of control groups, runc before 1.3.2 writes 39 in place of 100.
+    pub(super) engine_converts: bool,
     /// Whether a tenant owes CPU credits.
     pub(super) owes: &'a dyn Fn(TenantShare) -> bool,
     /// See [`crate::tenants::Tenants::parts`].
@@ -98,16 +114,23 @@ pub(super) struct LookChanges {
 
 impl ContainerState {
     fn see(&mut self, sight: ContainerSight, now: Instant) {
-        self.busy = (sight.programs > 0).then(|| self.busy.unwrap_or(now));
-        if self.busy.is_some_and(|since| now.saturating_duration_since(since) >= LOOK) {
-            self.worked = Some(now);
+        self.seen = self.seen.filter(|[_, last]| now.saturating_duration_since(*last) < WORKS);
+        if sight.programs > 0 {
+            self.seen = Some([self.seen.map_or(now, |[first, _]| first), now]);
         }
         self.weighs = sight.weighs.unwrap_or(self.weighs);
-        self.confinement = sight.confinement.or(self.confinement);
+        // Whoever confined a container that nothing here has confined had a reason.
+        if matches!(self.confinement, Some(Confinement::Last(_))) {
+            self.confinement = match sight.cpuset {
+                CpusetSight::Unread => self.confinement,
+                CpusetSight::Confined(confinement) => Some(confinement),
+                CpusetSight::Other => None,
+            };
+        }
     }
 
-    fn is_working(&self, now: Instant) -> bool {
-        self.worked.is_some_and(|at| now.saturating_duration_since(at) < WORKS)
+    fn is_working(&self) -> bool {
+        self.seen.is_some_and(|[first, last]| last.saturating_duration_since(first) >= LOOK)
     }
 
     /// Whether it is as it was made.
@@ -128,9 +151,9 @@ impl WeightsCore {
             // What an earlier daemon gave it is not known: the first look gives it something.
             weighs: if is_new { WHOLE } else { 0 },
             confinement: is_new.then_some(Confinement::All),
+            was_changed: false,
             again: None,
-            busy: None,
-            worked: None,
+            seen: None,
         };
         self.containers.insert(member, state);
     }
@@ -151,7 +174,7 @@ impl WeightsCore {
         sights: &BTreeMap<MemberId, ContainerSight>,
         context: LookContext<'_>,
     ) -> LookChanges {
-        let LookContext { now, engine_processors, owes, parts } = context;
+        let LookContext { now, engine_processors, engine_converts, owes, parts } = context;
         let sight = |member: &MemberId| sights.get(member).copied().unwrap_or_default();
         let tenants = self.containers.values().map(|state| state.tenant.tenants).max().unwrap_or(1);
         let mut asked: BTreeSet<TenantId> = BTreeSet::new();
@@ -165,7 +188,7 @@ impl WeightsCore {
             }
         }
         let owed = |state: &ContainerState| self.owed.contains_key(&state.tenant.id);
-        let working = self.containers.values().filter(|state| state.is_working(now) && !owed(state)).count();
+        let working = self.containers.values().filter(|state| state.is_working() && !owed(state)).count();
         // All of them are on one machine.
         let here = sights.values().find_map(|sight| sight.processors);
         let processors = here.unwrap_or(engine_processors);
@@ -175,11 +198,13 @@ impl WeightsCore {
         let mut members = Vec::new();
         let mut all = Vec::new();
         for (member, state) in &self.containers {
-            let is_working = state.is_working(now);
-            if is_working || sight(member).has_group || !state.is_whole() {
+            let (is_working, has_group) = (state.is_working(), sight(member).has_group);
+            if is_working || has_group || !state.is_whole() {
                 let tenant = TenantShare { owes: owed(state), ..state.tenant };
+                let is_known = has_group || state.was_changed || !engine_converts;
+                let weighs = if is_known { state.weighs } else { 0 };
                 members.push(*member);
-                all.push(WeighedContainer { tenant, weighs: state.weighs, is_working });
+                all.push(WeighedContainer { tenant, weighs, is_working });
             }
         }
         let mut changes = LookChanges::default();
@@ -190,8 +215,13 @@ impl WeightsCore {
             }
         }
         for (member, one) in members.into_iter().zip(all) {
-            let to = if one.tenant.owes { left } else { Confinement::All };
-            let is_here = sight(&member).processors.is_some();
+            let own = sight(&member).processors;
+            let to = match left {
+                // Another container may have more processors than this one.
+                Confinement::Last(count) if one.tenant.owes && own.is_none_or(|own| count < own) => left,
+                Confinement::Last(_) | Confinement::All => Confinement::All,
+            };
+            let is_here = own.is_some();
             let is_so = self.containers.get(&member).is_some_and(|state| state.confinement == Some(to));
             if !is_so
                 && (is_here || engine_processors > 0)
@@ -223,6 +253,7 @@ impl WeightsCore {
         if let Some(state) = self.containers.get_mut(&member) {
             state.weighs = change.weight.unwrap_or(state.weighs);
             state.confinement = change.confinement.or(state.confinement);
+            state.was_changed = true;
         }
     }
 

@@ -13,6 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use self::processors::Processors;
+use super::core::CpusetSight;
 use crate::engine::ContainerId;
 use crate::tenants::confine::Confinement;
 use crate::tenants::weigh::{LEAST, WHOLE};
@@ -48,15 +49,15 @@ pub(super) struct ContainerGroup {
 
 impl ContainerGroup {
     /// The group of this container, if it is below `mounted` (`/sys/fs/cgroup`) at one of the places where
-    /// engines make such groups, and says how much it weighs.
-    pub(super) fn of(container: &ContainerId, mounted: &Path) -> Option<Self> {
+    /// engines make such groups, and says how much it weighs. Nobody has changed it yet if it `is_new`.
+    pub(super) fn of(container: &ContainerId, is_new: bool, mounted: &Path) -> Option<Self> {
         VERSIONS.into_iter().find_map(|version| {
             let within = mounted.join(version.mounted);
             let place = places(container)
                 .into_iter()
                 .find(|place| within.join(place).join(version.file).is_file())?;
             let file = within.join(&place).join(version.file);
-            let processors = Processors::of(&mounted.join(version.sets).join(&place));
+            let processors = Processors::of(&mounted.join(version.sets).join(&place), is_new);
             Some(Self { processors, file, version, written: None })
         })
     }
@@ -86,9 +87,9 @@ impl ContainerGroup {
         self.processors.as_ref().map(Processors::count)
     }
 
-    /// On which of these its programs may run now, if that can be said.
-    pub(super) fn confinement(&self) -> Option<Confinement> {
-        self.processors.as_ref()?.confinement()
+    /// On which of these its programs may run now.
+    pub(super) fn cpuset(&self) -> CpusetSight {
+        self.processors.as_ref().map_or(CpusetSight::Unread, Processors::cpuset)
     }
 
     /// Lets its programs run on these of its processors only.
@@ -138,21 +139,24 @@ mod tests {
         ] {
             for (within, file, whole) in [("cpu/", "cpu.shares", "1024\n"), ("", "cpu.weight", "100\n")] {
                 let mounted = tree(&format!("{within}{place}"), file, whole);
-                let group = ContainerGroup::of(&container(), mounted.path()).expect("a group");
+                let group = ContainerGroup::of(&container(), true, mounted.path()).expect("a group");
                 assert_eq!(group.weighs().expect("a weight"), WHOLE, "{place}");
             }
         }
         let other = tree(&"f".repeat(64), "cpu.weight", "100\n");
-        assert!(ContainerGroup::of(&container(), other.path()).is_none());
+        assert!(ContainerGroup::of(&container(), true, other.path()).is_none());
         let without = tree("docker/ID", "memory.max", "max\n");
-        assert!(ContainerGroup::of(&container(), without.path()).is_none(), "nobody weighs processors there");
+        assert!(
+            ContainerGroup::of(&container(), true, without.path()).is_none(),
+            "nobody weighs processors there"
+        );
     }
 
     #[test]
     fn what_was_written_is_what_it_weighs_until_somebody_else_writes() {
         for (place, file, of_a_quarter) in [("cpu/ID", "cpu.shares", "256"), ("ID", "cpu.weight", "25")] {
             let mounted = tree(place, file, "whatever");
-            let mut group = ContainerGroup::of(&container(), mounted.path()).expect("a group");
+            let mut group = ContainerGroup::of(&container(), true, mounted.path()).expect("a group");
             assert_eq!(group.weighs().expect_err("no number").kind(), io::ErrorKind::InvalidData);
             group.weigh(WHOLE / 4).expect("written");
             assert_eq!(fs::read_to_string(&group.file).expect("a file"), of_a_quarter);

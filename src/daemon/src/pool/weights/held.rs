@@ -7,7 +7,7 @@ use std::path::Path;
 
 use tracing::debug;
 
-use super::core::{ContainerChange, ContainerSight};
+use super::core::{ContainerChange, ContainerSight, CpusetSight};
 use super::group::ContainerGroup;
 use crate::engine::ContainerId;
 use crate::link::Link;
@@ -16,6 +16,8 @@ use crate::pool::container::ArmedContainer;
 pub(super) struct HeldContainer {
     pub(super) id: ContainerId,
     link: Link,
+    /// Whether this daemon made it.
+    is_new: bool,
     group: GroupSearch,
 }
 
@@ -28,28 +30,29 @@ enum GroupSearch {
 }
 
 impl HeldContainer {
-    pub(super) fn new(armed: &ArmedContainer) -> Self {
-        Self { id: armed.id.clone(), link: armed.link.clone(), group: GroupSearch::Open }
+    pub(super) fn new(armed: &ArmedContainer, is_new: bool) -> Self {
+        Self { id: armed.id.clone(), link: armed.link.clone(), is_new, group: GroupSearch::Open }
     }
 
     /// What can be seen of it now. Control groups are mounted at `mounted`.
     pub(super) fn see(&mut self, mounted: &Path) -> ContainerSight {
-        if matches!(self.group, GroupSearch::Open) {
-            let found = ContainerGroup::of(&self.id, mounted);
+        let is_first = matches!(self.group, GroupSearch::Open);
+        if is_first {
+            let found = ContainerGroup::of(&self.id, self.is_new, mounted);
             self.group = found.map_or(GroupSearch::None, GroupSearch::Found);
         }
         let programs = self.link.programs();
         let GroupSearch::Found(group) = &self.group else {
             return ContainerSight { programs, ..ContainerSight::default() };
         };
-        // What others wrote matters only while programs are at work in it.
-        let read = Some(group).filter(|_| programs > 0);
+        // What it was made with, and what others wrote: that matters only while programs are at work in it.
+        let read = Some(group).filter(|_| is_first || programs > 0);
         ContainerSight {
             programs,
             has_group: true,
             weighs: read.and_then(|group| group.weighs().ok()),
             processors: group.processors(),
-            confinement: read.and_then(ContainerGroup::confinement),
+            cpuset: read.map_or(CpusetSight::Unread, ContainerGroup::cpuset),
         }
     }
 

@@ -8,6 +8,7 @@ struct Stand {
     core: WeightsCore,
     sights: BTreeMap<MemberId, ContainerSight>,
     engine_processors: usize,
+    engine_converts: bool,
     owes: bool,
     now: Instant,
 }
@@ -18,6 +19,7 @@ impl Stand {
             core: WeightsCore::default(),
             sights: BTreeMap::new(),
             engine_processors: 8,
+            engine_converts: false,
             owes: false,
             now: Instant::now(),
         }
@@ -37,6 +39,7 @@ impl Stand {
         let context = LookContext {
             now: self.now,
             engine_processors: self.engine_processors,
+            engine_converts: self.engine_converts,
             owes: &|tenant| owes && tenant.id == OWING,
             parts: &|owing| owing.contains(&OWING).then_some(0.1),
         };
@@ -87,7 +90,6 @@ fn the_engine_is_asked_only_for_containers_in_which_programs_are_at_work() {
     let half = weight(WHOLE / 2);
     assert_eq!(stand.asks(LOOK / 2), [(1, half), (2, half)]);
     assert_eq!(stand.asks(LOOK), [], "they were given that");
-    // Its program began after the look before.
     stand.sights.insert(third, far(1));
     assert_eq!(stand.asks(LOOK), []);
     let thirds = stand.asks(LOOK);
@@ -106,6 +108,24 @@ fn a_container_counts_as_working_in_the_pauses_between_its_programs() {
     stand.sights.insert(one, far(0));
     assert_eq!(stand.asks(WORKS - LOOK), [], "a pause");
     assert_eq!(stand.asks(LOOK * 2), [(1, weight(WHOLE)), (2, weight(WHOLE))], "only the other one works");
+}
+
+#[test]
+fn short_programs_one_after_the_other_are_work_too() {
+    let mut stand = Stand::new();
+    let one = stand.take(1, OWING, far(1));
+    stand.take(2, OWING, far(1));
+    assert_eq!(
+        (stand.asks(Duration::ZERO).len(), stand.asks(LOOK / 4).len()),
+        (0, 0),
+        "two looks at one of them"
+    );
+    for _ in 0..3 {
+        stand.sights.insert(one, far(0));
+        assert_eq!(stand.asks(LOOK / 4), []);
+    }
+    stand.sights.insert(one, far(1));
+    assert_eq!(stand.asks(LOOK / 4), [(1, weight(WHOLE / 2)), (2, weight(WHOLE / 2))]);
 }
 
 #[test]
@@ -158,8 +178,33 @@ fn an_engine_that_confines_nothing_is_asked_for_weights_alone() {
     (stand.engine_processors, stand.owes) = (0, true);
     stand.take(1, OWING, far(1));
     stand.take(2, QUIET, far(1));
-    assert_eq!(stand.asks(Duration::ZERO), []);
+    // An earlier daemon may have confined this one, and nobody can say so.
+    stand.core.take(MemberId(3), TenantShare { id: QUIET, tenants: 2, ..TenantShare::default() }, false);
+    assert_eq!(stand.asks(Duration::ZERO), [(3, weight(WHOLE))]);
     assert_eq!(stand.asks(LOOK), [(1, weight(WHOLE / 4))]);
+}
+
+#[test]
+fn an_engine_that_converts_weights_gives_each_container_that_works_one_of_its_own() {
+    let mut stand = Stand::new();
+    stand.engine_converts = true;
+    stand.take(1, OWING, far(1));
+    stand.take(2, QUIET, far(1));
+    stand.take(3, QUIET, far(0));
+    assert_eq!(stand.asks(Duration::ZERO), []);
+    assert_eq!(stand.asks(LOOK), [(1, weight(WHOLE)), (2, weight(WHOLE))], "whole as the engine converts it");
+    assert_eq!(stand.asks(LOOK), []);
+}
+
+#[test]
+fn a_container_with_fewer_processors_than_others_is_not_confined_to_more() {
+    let mut stand = Stand::new();
+    stand.owes = true;
+    let (one, two) = (stand.take(1, OWING, near(8)), stand.take(2, OWING, near(4)));
+    stand.take(3, QUIET, near(8));
+    let here = stand.after(Duration::ZERO).here;
+    assert_eq!(here[&one].confinement, Some(Confinement::Last(7)));
+    assert_eq!(here[&two].confinement, None);
 }
 
 #[test]
@@ -169,11 +214,15 @@ fn what_the_engine_did_not_change_is_asked_for_again_after_a_while() {
     let one = stand.take(1, OWING, far(1));
     stand.take(2, QUIET, far(1));
     stand.after(Duration::ZERO);
-    let asked = BTreeMap::from([(one, both(WHOLE / 4, Confinement::Last(6)))]);
-    assert_eq!(stand.after(LOOK).by_engine, asked);
+    assert_eq!(stand.asks(LOOK), [(1, both(WHOLE / 4, Confinement::Last(6)))]);
+    stand.take(3, TenantId(3), far(1));
+    assert_eq!(stand.asks(LOOK), []);
+    let less = BTreeMap::from([(one, confinement(Confinement::Last(5)))]);
+    assert_eq!(stand.after(LOOK).by_engine, less);
     stand.core.was_refused(one, stand.now);
     assert_eq!(stand.after(AGAIN - LOOK), LookChanges::default());
-    assert_eq!(stand.after(LOOK).by_engine, asked, "nobody knows what it was given");
+    let all = both(WHOLE / 4, Confinement::Last(5));
+    assert_eq!(stand.asks(LOOK), [(1, all)], "nobody knows what it was given");
 }
 
 #[test]
@@ -189,20 +238,23 @@ fn a_container_of_an_earlier_daemon_is_weighed_although_nothing_works_in_it() {
 }
 
 #[test]
-fn what_somebody_else_wrote_is_seen_and_written_again() {
+fn what_somebody_else_wrote_in_place_of_a_look_is_written_again_and_nothing_else() {
     let mut stand = Stand::new();
     stand.owes = true;
-    let one = stand.take(1, OWING, near(2));
-    stand.take(2, QUIET, near(2));
+    let (one, other) = (stand.take(1, OWING, near(2)), stand.take(2, QUIET, near(2)));
     let given = both(WHOLE / 4, Confinement::Last(1));
     assert_eq!(stand.after(Duration::ZERO).here, BTreeMap::from([(one, given)]));
     stand.core.was_given(one, given);
     assert_eq!(stand.after(LOOK), LookChanges::default());
-    let so = near(2);
-    stand.sights.insert(one, ContainerSight { confinement: Some(Confinement::All), ..so });
-    assert_eq!(stand.after(LOOK).here, BTreeMap::from([(one, confinement(Confinement::Last(1)))]));
-    stand.core.was_given(one, confinement(Confinement::Last(1)));
-    stand.sights.insert(one, ContainerSight { weighs: Some(WHOLE), ..so });
+    let confined = BTreeMap::from([(one, confinement(Confinement::Last(1)))]);
+    for cpuset in [CpusetSight::Confined(Confinement::All), CpusetSight::Other] {
+        for member in [one, other] {
+            stand.sights.insert(member, ContainerSight { cpuset, ..near(2) });
+        }
+        assert_eq!(stand.after(LOOK).here, confined, "nothing has confined the other one");
+        stand.core.was_given(one, confined[&one]);
+    }
+    stand.sights.insert(one, ContainerSight { weighs: Some(WHOLE), ..near(2) });
     assert_eq!(stand.after(LOOK).here, BTreeMap::from([(one, weight(WHOLE / 4))]));
 }
 

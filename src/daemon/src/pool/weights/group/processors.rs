@@ -1,6 +1,7 @@
 //! The processors on which the programs of a container may run: its cpuset ([cpuset(7)]).
 //!
-//! It must never give a container a processor that the group above it does not have.
+//! It must never give a container a processor that the group above it does not have, nor, if this daemon made
+//! the container, one that it was not made with.
 //!
 //! [cpuset(7)]: https://man7.org/linux/man-pages/man7/cpuset.7.html
 
@@ -9,6 +10,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::super::core::CpusetSight;
 use crate::tenants::confine::Confinement;
 
 /// Names of the file of the group above that has the processors that it really has: in the first version of
@@ -24,13 +26,16 @@ pub(super) struct Processors {
 }
 
 impl Processors {
-    /// The cpuset in this control group, if the group says what it has, and the group above it.
-    pub(super) fn of(group: &Path) -> Option<Self> {
+    /// The cpuset in this control group, if the group says what it has, and the group above it. What it has
+    /// now is all that it has if it `is_new`; in the second version of control groups that is nothing, if
+    /// nobody has chosen its processors.
+    pub(super) fn of(group: &Path, is_new: bool) -> Option<Self> {
         let file = group.join("cpuset.cpus");
+        let own = parse(&fs::read_to_string(&file).ok()?)?;
         let above = group.parent()?;
-        let all = EFFECTIVE.iter().find_map(|name| fs::read_to_string(above.join(name)).ok())?;
-        let all = parse(&all).filter(|all| !all.is_empty())?;
-        file.is_file().then_some(Self { file, all })
+        let above = EFFECTIVE.iter().find_map(|name| fs::read_to_string(above.join(name)).ok())?;
+        let all = if is_new && !own.is_empty() { own } else { parse(&above)? };
+        (!all.is_empty()).then_some(Self { file, all })
     }
 
     /// How many it has while it is not confined.
@@ -38,14 +43,19 @@ impl Processors {
         self.all.len()
     }
 
-    /// Where its programs may run now; `None` if that is nothing that [`Self::confine`] writes.
-    pub(super) fn confinement(&self) -> Option<Confinement> {
-        let numbers = parse(&fs::read_to_string(&self.file).ok()?)?;
-        // Nobody has written to a file without numbers.
-        if numbers.is_empty() || numbers == self.all {
-            return Some(Confinement::All);
+    /// Where its programs may run now.
+    pub(super) fn cpuset(&self) -> CpusetSight {
+        let Ok(text) = fs::read_to_string(&self.file) else { return CpusetSight::Unread };
+        match parse(&text) {
+            // Nobody has written to a file without numbers.
+            Some(numbers) if numbers.is_empty() || numbers == self.all => {
+                CpusetSight::Confined(Confinement::All)
+            }
+            Some(numbers) if self.all.ends_with(&numbers) => {
+                CpusetSight::Confined(Confinement::Last(numbers.len()))
+            }
+            Some(_) | None => CpusetSight::Other,
         }
-        self.all.ends_with(&numbers).then_some(Confinement::Last(numbers.len()))
     }
 
     /// Lets its programs run there only.
@@ -110,19 +120,24 @@ mod tests {
             let group = above.path().join("group");
             fs::create_dir(&group).expect("a folder");
             fs::write(above.path().join(name), "2-4,8\n").expect("a file");
-            assert!(Processors::of(&group).is_none(), "it has no cpuset");
+            assert!(Processors::of(&group, true).is_none(), "it has no cpuset");
             fs::write(group.join("cpuset.cpus"), "\n").expect("a file");
-            let processors = Processors::of(&group).expect("processors");
+            let processors = Processors::of(&group, true).expect("processors");
             let written = || fs::read_to_string(&processors.file).expect("a file");
-            assert_eq!((processors.count(), processors.confinement()), (4, Some(Confinement::All)));
+            let all = CpusetSight::Confined(Confinement::All);
+            assert_eq!((processors.count(), processors.cpuset()), (4, all));
             for (to, is) in [(Confinement::Last(2), "4,8"), (Confinement::All, "2-4,8")] {
                 processors.confine(to).expect("written");
-                assert_eq!((written().as_str(), processors.confinement()), (is, Some(to)));
+                assert_eq!((written().as_str(), processors.cpuset()), (is, CpusetSight::Confined(to)));
             }
             for other in ["2\n", "whatever"] {
                 fs::write(&processors.file, other).expect("a file");
-                assert_eq!(processors.confinement(), None, "somebody else wrote {other}");
+                assert_eq!(processors.cpuset(), CpusetSight::Other, "somebody else wrote {other}");
             }
+            // Somebody has chosen its processors, or an earlier daemon has.
+            fs::write(&processors.file, "3-4\n").expect("a file");
+            let count = |is_new| Processors::of(&group, is_new).expect("processors").count();
+            assert_eq!((count(true), count(false)), (2, 4));
         }
     }
 }
