@@ -16,6 +16,7 @@
 //! * Where programs of several tenants compute, [`weigh`](weigh::weigh) says how much each container weighs.
 //! * The store counts the bytes and files of each owner, egress what a model costs; both ask here for the
 //!   limit.
+//! * `pages` takes up changes of the tokens, `measured` says to metrics what tenants use.
 //!
 //! Where there are many nodes, limits hold for all of them (`overall`): this module sees the part of its
 //! node.
@@ -33,8 +34,10 @@ pub(crate) mod ease;
 pub mod fair;
 mod file;
 mod limited;
+mod measured;
 mod overall;
 pub(crate) mod pace;
+mod pages;
 mod part;
 mod places;
 mod token;
@@ -43,13 +46,12 @@ mod watched;
 pub mod weigh;
 mod window;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::watch;
-use tracing::{info, warn};
 
 pub use self::book::{LiveToken, Tenant, TokenBook};
 use self::core::TenantEvent;
@@ -60,6 +62,8 @@ pub use self::fair::{TenantId, TenantShare};
 pub use self::file::TokensFile;
 pub(crate) use self::file::is_there;
 pub use self::limited::Limited;
+use self::measured::Names;
+pub use self::measured::TenantInUse;
 pub use self::part::TenantParts;
 use self::places::Places;
 pub use self::places::RunPlace;
@@ -69,20 +73,6 @@ use self::watched::Watched;
 use crate::cluster::limits::LimitParts;
 use crate::metrics::Metrics;
 use crate::store::StoreClock;
-
-/// How often the file of tokens is looked at. A revoked token ends this much later, and a little more.
-const LOOK: Duration = Duration::from_millis(250);
-
-/// Names that have series of their own in metrics, in the order in which they were first seen; the rest are
-/// `other`. Names come from the operator, but a thousand of them would be a million series.
-const NAMED: usize = 50;
-
-/// The limits that refuse a tool call, as its answer names them.
-const LIMITS: [&str; 6] =
-    ["sessions", "executions", "runs", "stored_bytes", "stored_files", limited::CPU_CREDITS];
-
-/// The name in metrics of tenants beyond [`NAMED`].
-const OTHER: &str = "other";
 
 /// The tenants of one daemon.
 pub struct Tenants {
@@ -100,13 +90,6 @@ pub struct Tenants {
     /// What this node may use of limits that hold for all nodes; not set on a single machine.
     parts: OnceLock<Arc<LimitParts>>,
     metrics: Metrics,
-}
-
-/// Every name that was ever seen, and its number: no more than an operator has written.
-#[derive(Default)]
-struct Names {
-    ids: HashMap<Arc<str>, TenantId>,
-    named: Vec<Arc<str>>,
 }
 
 /// A request in flight. Dropping it ends it.
@@ -301,133 +284,6 @@ impl Tenants {
     fn moves(&self, tenant: &Tenant, bytes: u64, limits: &TenantLimits, now: Instant) -> Result<(), Limited> {
         self.places.state().core.on(tenant.id, TenantEvent::Moves(bytes), limits, now)
     }
-
-    /// Counts a tool call of a tenant: how it came out, how long it took, and the limit that refused it.
-    pub fn called(&self, name: &str, outcome: &'static str, took: Duration, limit: Option<&str>) {
-        let label = self.label(name);
-        self.metrics.tenant_called(&label, outcome, took);
-        if let Some(limit) = limit.and_then(|limit| LIMITS.into_iter().find(|known| *known == limit)) {
-            self.metrics.tenant_limited(&label, limit);
-        }
-    }
-
-    /// The name of a tenant in metrics.
-    pub fn label(&self, name: &str) -> Arc<str> {
-        let names = self.names();
-        let known = names.named.iter().find(|known| ***known == *name);
-        known.cloned().unwrap_or_else(|| Arc::from(OTHER))
-    }
-
-    /// What each tenant uses now, by its name in metrics: runs, those that wait for one, requests, and bytes
-    /// that moved in the last hour.
-    pub fn in_use(&self) -> Vec<TenantInUse> {
-        let (book, now) = (self.book(), Instant::now());
-        let of = |tenant: &Arc<Tenant>| {
-            let waiting = self.places.waiting(tenant.id);
-            let held_back = self.credits.waiting(tenant.id);
-            let mut state = self.places.state();
-            TenantInUse {
-                name: tenant.name.clone(),
-                label: self.label(&tenant.name),
-                runs: state.core.runs(tenant.id),
-                waiting,
-                held_back,
-                requests: state.core.requests(tenant.id),
-                moved: state.core.moved(tenant.id, now),
-            }
-        };
-        book.tenants().map(of).collect()
-    }
-
-    /// Changes whenever tokens come or go, once those that are gone have ended.
-    pub fn pages(&self) -> watch::Receiver<u64> {
-        self.pages.subscribe()
-    }
-
-    /// The tenants that are gone since the last call.
-    pub fn take_gone(&self) -> Vec<Arc<Tenant>> {
-        std::mem::take(&mut self.gone.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// What is wrong with the file of tokens; what it said before is still good.
-    pub fn fault(&self) -> Option<String> {
-        self.watched().fault.clone()
-    }
-
-    /// Takes up changes of the file, and ends tokens at their time, until the future is dropped.
-    pub async fn watch(self: Arc<Self>) {
-        let mut tick = tokio::time::interval(LOOK);
-        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
-            tick.tick().await;
-            let this = self.clone();
-            // A file system can hang, and must not hang anybody else.
-            let looked = tokio::task::spawn_blocking(move || this.look(StoreClock::new().for_expiry()));
-            if looked.await.is_err() {
-                warn!("the file of tokens could not be looked at");
-            }
-        }
-    }
-
-    /// Takes up what has changed since the last look.
-    fn look(&self, now: SystemTime) {
-        let stamped = self.file.as_ref().map(|file| (file, file::stamp(&file.path)));
-        let (has_changed, went_back) = {
-            let mut watched = self.watched();
-            let changed = stamped.is_some_and(|(file, stamp)| watched.look(file, stamp, &self.metrics));
-            (changed, watched.went_back(now))
-        };
-        let ends = self.book().next_end().is_some_and(|end| end <= now);
-        if has_changed || ends || went_back {
-            let (tokens, is_known) = {
-                let watched = self.watched();
-                (watched.tokens.clone(), watched.is_known)
-            };
-            self.turn_page(&tokens, is_known, now);
-        }
-    }
-
-    /// A new page of the book: what is not on it ends at once.
-    fn turn_page(&self, of_file: &[KnownToken], has_file: bool, now: SystemTime) {
-        let earlier = self.book();
-        let tokens = self.configured.iter().chain(of_file);
-        let is_named = self.file.as_ref().is_some_and(|file| file.mark.is_none());
-        let is_guarded = is_named || has_file || !self.configured.is_empty();
-        let next = Arc::new(earlier.next(tokens, is_guarded, now, |name| self.number(name)));
-        *self.book.write().unwrap_or_else(PoisonError::into_inner) = next.clone();
-        let gone = next.end_what_is_not_in(&earlier);
-        for tenant in &gone {
-            info!(token = %tenant.name, "every token of this name is revoked or over: what it had is ended");
-            self.places.state().core.forget(tenant.id);
-        }
-        self.metrics.tokens(next.len());
-        self.gone.lock().unwrap_or_else(PoisonError::into_inner).extend(gone);
-        self.pages.send_modify(|page| *page += 1);
-    }
-
-    /// The number of a name, and its place among those that metrics name.
-    fn number(&self, name: &str) -> TenantId {
-        let mut names = self.names();
-        if let Some(id) = names.ids.get(name) {
-            return *id;
-        }
-        let (id, name) =
-            (TenantId(u32::try_from(names.ids.len()).unwrap_or(u32::MAX)), Arc::<str>::from(name));
-        names.ids.insert(name.clone(), id);
-        if names.named.len() < NAMED {
-            self.metrics.know_tenant(&name, &LIMITS);
-            names.named.push(name);
-        }
-        id
-    }
-
-    fn names(&self) -> MutexGuard<'_, Names> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn watched(&self) -> MutexGuard<'_, Watched> {
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// How many tokens a file has: none if there is no file, or it is not good.
@@ -441,25 +297,6 @@ pub(crate) fn tenants_of(known: &[KnownToken], path: &Path) -> usize {
     let of_file = file::read(path).unwrap_or_default();
     let all = known.iter().chain(&of_file).filter(|token| token.expires.is_none_or(|end| end > now));
     all.map(|token| token.name.as_str()).collect::<BTreeSet<_>>().len()
-}
-
-/// What a tenant uses at one moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TenantInUse {
-    /// Its name.
-    pub name: Arc<str>,
-    /// Its name in metrics.
-    pub label: Arc<str>,
-    /// Runs of code under way.
-    pub runs: usize,
-    /// Calls that wait for a run of its own to end.
-    pub waiting: usize,
-    /// Programs that do not begin yet, since the processors are short.
-    pub held_back: usize,
-    /// Requests in flight.
-    pub requests: usize,
-    /// Bytes that its programs moved in the last hour.
-    pub moved: u64,
 }
 
 #[cfg(test)]

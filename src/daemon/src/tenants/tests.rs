@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use sha2::{Digest, Sha256};
 
+use super::measured::{NAMED, OTHER};
 use super::*;
 
 fn hash(token: &str) -> [u8; 32] {
