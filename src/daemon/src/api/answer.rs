@@ -312,7 +312,15 @@ impl Server {
         } else {
             info!(method, path, "request");
         }
-        let answer = self.route(route, request, admitted).await;
+        let over = match &admitted {
+            RequestAccess::Owner(credential) => Some(credential.over.clone()),
+            RequestAccess::Link(..) | RequestAccess::All => None,
+        };
+        let mut answer = self.route(route, request, admitted).await;
+        // What was revoked meanwhile has ended its sessions too: the caller hears why, not how.
+        if over.is_some_and(|over| over.is_cancelled()) {
+            answer = *unauthorized();
+        }
         let took = begun.elapsed();
         self.tools.services.metrics.answered(route.as_str(), &verb, answer.status(), took);
         let (status, ms) = (answer.status().as_u16(), (took.as_secs_f64() * 1e4).round() / 10.0);
