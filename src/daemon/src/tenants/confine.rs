@@ -2,9 +2,9 @@
 //! that owes none. Pure: it reads no clock and asks no kernel.
 //!
 //! A weight says how much of a processor programs get, not how soon others get theirs. Where light
-//! containers sleep and wake thousands of times a second, Linux 6.18 lets a heavy program that rarely works
-//! wait for its processor for 35 ms and more (`bench/README.md`), and with it every call of a tenant that
-//! uses little. On a processor without such programs it waits for nothing.
+//! containers sleep and wake thousands of times a second, the Linux 6.18 on which this was measured lets a
+//! heavy program that rarely works wait for its processor for 35 ms and more (`bench/README.md`), and with it
+//! every call of a tenant that uses little. On a processor without such programs it waits for nothing.
 //!
 //! So the tenants that owe have all processors but one, and but one more for each container in which programs
 //! of others are at work; or their own parts, if those are more. It must always leave one processor to
