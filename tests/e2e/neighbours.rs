@@ -176,6 +176,17 @@ async fn weighed_together(asked: usize, started: fn(Setup) -> Setup) {
     d.stop().await;
 }
 
+/// Waits, while the other tenant works, until so many containers of a tenant of weight 1 weigh together a
+/// quarter of what its part is beside one of weight 64.
+async fn weighs_a_quarter(d: &Daemon, little: &str, containers: usize) {
+    let each = in_steps(1024 / 64 / 4 / containers as u64);
+    let weights = BTreeMap::from([(1024, 1), (each, containers)]);
+    tokio::select! {
+        () = works(d, little) => {}
+        () = come_to(d, shares, "containers of a quarter", |now| *now == weights) => {}
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_container_of_a_tenant_that_used_more_than_its_part_weighs_a_quarter() {
     let store = Store::new();
@@ -186,11 +197,7 @@ async fn the_container_of_a_tenant_that_used_more_than_its_part_weighs_a_quarter
     let mut running = JoinSet::new();
     running.spawn(python(&d, &little, "s", SLEEP).try_send());
     running.spawn(python(&d, &much, "m", "while True: pass").try_send());
-    let quarter = BTreeMap::from([(1024, 1), (in_steps(1024 / 64 / 4), 1)]);
-    tokio::select! {
-        () = works(&d, &little) => {}
-        () = come_to(&d, shares, "a container of a quarter", |now| *now == quarter) => {}
-    }
+    weighs_a_quarter(&d, &little, 1).await;
     running.abort_all();
     d.stop().await;
 }
@@ -216,18 +223,10 @@ async fn an_engine_that_refuses_the_processors_is_asked_for_the_weight_alone() {
     let mut running = JoinSet::new();
     running.spawn(python(&d, &little, "s", SLEEP).try_send());
     running.spawn(python(&d, &much, "m", "while True: pass").try_send());
-    let quarter = BTreeMap::from([(1024, 1), (in_steps(1024 / 64 / 4), 1)]);
-    tokio::select! {
-        () = works(&d, &little) => {}
-        () = come_to(&d, shares, "a container of a quarter", |now| *now == quarter) => {}
-    }
+    weighs_a_quarter(&d, &little, 1).await;
     // At a later look it is asked for another weight.
     running.spawn(python(&d, &much, "m2", "while True: pass").try_send());
-    let eighths = BTreeMap::from([(1024, 1), (in_steps(1024 / 64 / 4 / 2), 2)]);
-    tokio::select! {
-        () = works(&d, &little) => {}
-        () = come_to(&d, shares, "two containers of an eighth", |now| *now == eighths) => {}
-    }
+    weighs_a_quarter(&d, &little, 2).await;
     assert_eq!(counts(&d, processors).await.len(), 1, "all have all processors");
     assert_eq!(proxy.refused(), 1, "the engine is asked for processors once");
     running.abort_all();
