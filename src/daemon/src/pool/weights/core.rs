@@ -86,8 +86,8 @@ pub(super) struct LookContext<'a> {
     pub(super) now: Instant,
     /// The processors of the engine's machine, if the engine may be asked to confine containers; otherwise 0.
     pub(super) engine_processors: usize,
-    /// Whether a container that the engine gives 1,024 CPU shares may weigh something else than one that it
-    /// has just made: in the second version of control groups, runc before 1.3.2 writes 39 in place of 100.
+    /// Whether the engine writes another weight for 1,024 CPU shares than a new container has. In the second
+    /// version of control groups a new one has 100, and runc before 1.3.2 writes 39.
     pub(super) engine_converts: bool,
     /// Whether a tenant owes CPU credits.
     pub(super) owes: &'a dyn Fn(TenantShare) -> bool,
@@ -119,7 +119,7 @@ impl ContainerState {
             self.seen = Some([self.seen.map_or(now, |[first, _]| first), now]);
         }
         self.weighs = sight.weighs.unwrap_or(self.weighs);
-        // Whoever confined a container that nothing here has confined had a reason.
+        // No look has confined any other container: what somebody chose for it stays.
         if matches!(self.confinement, Some(Confinement::Last(_))) {
             self.confinement = match sight.cpuset {
                 CpusetSight::Unread => self.confinement,

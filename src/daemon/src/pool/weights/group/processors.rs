@@ -1,7 +1,7 @@
 //! The processors on which the programs of a container may run: its cpuset ([cpuset(7)]).
 //!
-//! It must never give a container a processor that the group above it does not have, nor, if this daemon made
-//! the container, one that it was not made with.
+//! It must never give a container a processor that the group above it does not have. A container of this
+//! daemon also gets none that it was not made with.
 //!
 //! [cpuset(7)]: https://man7.org/linux/man-pages/man7/cpuset.7.html
 
