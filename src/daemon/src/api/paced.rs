@@ -73,17 +73,21 @@ impl Pacer {
 
     /// Leaves less to tenants that use much while several are at work and the processors are short.
     async fn ease_off(pacer: Weak<Self>, tenants: Arc<Tenants>) {
-        let (mut pressure, mut ease) = (CpuPressure::default(), Ease::default());
+        let mut pressure = CpuPressure::default();
+        let (mut threads, mut programs) = (Ease::of_threads(), Ease::of_programs());
         loop {
             tokio::time::sleep(LOOK).await;
-            let Some(pacer) = pacer.upgrade() else { return tenants.hold_back(Ease::default(), &[]) };
+            let Some(pacer) = pacer.upgrade() else {
+                return tenants.hold_back(Ease::of_programs(), &[]);
+            };
             let at_work = pacer.state().core.at_work(Instant::now());
             // A connection that waits for its program is not polled.
             let is_shared = at_work.len() > 1 || tenants.is_shared();
             // The file is read outside of the lock that every poll takes.
-            ease = ease.after(is_shared, pressure.look(Instant::now()));
-            pacer.state().core.ease(ease);
-            tenants.hold_back(ease, &at_work);
+            let waited = pressure.look(Instant::now());
+            (threads, programs) = (threads.after(is_shared, waited), programs.after(is_shared, waited));
+            pacer.state().core.ease(threads);
+            tenants.hold_back(programs, &at_work);
         }
     }
 

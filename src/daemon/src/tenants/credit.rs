@@ -98,7 +98,7 @@ pub(super) struct Filled {
 
 impl CreditCore {
     pub(super) fn new(processors: usize) -> Self {
-        Self { processors: processors.max(1), ease: Ease::default(), accounts: BTreeMap::new(), last: 0 }
+        Self { processors: processors.max(1), ease: Ease::of_programs(), accounts: BTreeMap::new(), last: 0 }
     }
 
     /// A program asks, which waits for so long at most. Returns whether it begins now; if not, it is among

@@ -235,7 +235,7 @@ mod tests {
     #[tokio::test]
     async fn a_program_waits_and_begins_or_its_caller_goes_or_has_no_more_patience() {
         let credits = Credits::on(2);
-        let least = (0..20).fold(Ease::default(), |ease, _| ease.after(true, Some(1.0)));
+        let least = (0..20).fold(Ease::of_programs(), |ease, _| ease.after(true, Some(1.0)));
         credits.look(least, &[tenant(0), tenant(1)]);
         assert!(credits.is_shared());
         let first = credits.begin(tenant(1), true, LONG).await.unwrap();
@@ -260,7 +260,7 @@ mod tests {
         assert!(begun.elapsed() >= patience, "no longer than it can, and no shorter");
         assert_eq!((limited.limit, limited.allowed), (CPU_CREDITS, 2.0));
         assert!((3.5..=4.0).contains(&limited.used) && limited.retry_after >= Some(Duration::from_secs(1)));
-        credits.look(Ease::default(), &[tenant(0)]);
+        credits.look(Ease::of_programs(), &[tenant(0)]);
         let second = second.await.unwrap().unwrap();
         drop((first, second, credits.resume(tenant(0))));
         assert!(credits.state().wakers.is_empty() && credits.waiting(TenantId(1)) == 0);

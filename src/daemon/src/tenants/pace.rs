@@ -127,7 +127,7 @@ impl PaceCore {
     /// Nobody is at work yet, on so many processors.
     pub(crate) fn new(processors: usize) -> Self {
         let processors = u32::try_from(processors.max(1)).unwrap_or(u32::MAX);
-        Self { rate: PART * f64::from(processors), ease: Ease::default(), accounts: BTreeMap::new() }
+        Self { rate: PART * f64::from(processors), ease: Ease::of_threads(), accounts: BTreeMap::new() }
     }
 
     /// Whether this connection of this tenant may be polled now. If not, it is parked, until [`Self::spent`]
@@ -340,7 +340,7 @@ mod tests {
     #[test]
     fn who_uses_much_has_less_beside_one_who_does_not_while_the_processors_are_short() {
         let of = |is_short, quiet| {
-            let (mut core, full) = (PaceCore::new(1), Ease::default());
+            let (mut core, full) = (PaceCore::new(1), Ease::of_threads());
             core.ease((0..20).fold(full, |ease, _| ease.after(is_short, Some(1.0))));
             let polls = second(&mut core, &[tenant(1, 1), tenant(2, 1)], quiet);
             (polls.iter().sum::<u32>(), core.at_work(Instant::now()).len() > 1)

@@ -91,11 +91,11 @@ fn a_flood_has_a_part_of_the_processors_that_is_smaller_the_longer_they_are_shor
     let (least, _) = ended(&mut short(now), flood(MS * 250, false), 10);
     assert!((24..=36).contains(&least), "{least}");
     let mut core = short(now);
-    core.ease((0..2).fold(Ease::default(), |ease, _| ease.after(true, Some(1.0))));
+    core.ease((0..2).fold(Ease::of_programs(), |ease, _| ease.after(true, Some(1.0))));
     let (more, _) = ended(&mut core, flood(MS * 250, false), 10);
     assert!((40..=48).contains(&more), "{more}");
     let mut core = short(now);
-    core.ease(Ease::default());
+    core.ease(Ease::of_programs());
     let (all, _) = ended(&mut core, flood(MS * 250, false), 10);
     assert!((75..=80).contains(&all), "they are not short: {all}");
 }

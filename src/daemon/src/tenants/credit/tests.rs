@@ -13,7 +13,7 @@ pub(super) fn tenant(id: u32, weight: u32) -> TenantShare {
 
 /// As after a time in which the processors were short.
 pub(super) fn least() -> Ease {
-    (0..20).fold(Ease::default(), |ease, _| ease.after(true, Some(1.0)))
+    (0..20).fold(Ease::of_programs(), |ease, _| ease.after(true, Some(1.0)))
 }
 
 /// Two processors that are short, and a tenant 0 at work that has credits.
@@ -59,7 +59,7 @@ fn a_few_programs_begin_before_anybody_knows_how_short_the_processors_will_be() 
     // With a deposit of 0.35 six of them spend the credits.
     assert_eq!((begin(&mut core), core.waiting(one.id)), (6 + FEW * 2, 64 - 6 - FEW * 2));
     assert_eq!(core.fill(now), Filled::default());
-    core.ease(Ease::default());
+    core.ease(Ease::of_programs());
     assert_eq!(core.fill(now).begin.len(), FEW * 2, "they are not short yet");
     core.ease(least());
     assert_eq!(core.fill(now), Filled::default());
