@@ -25,46 +25,38 @@ pub(super) fn judge(weight: &EngineWeight, cgroup_driver: &str, tenants: usize) 
 }
 
 fn among_tenants(weight: &EngineWeight, cgroup_driver: &str, checks: &mut Checks) {
-    let is_by_systemd = cgroup_driver == "systemd";
     match weight {
         EngineWeight::Unknown => {}
-        EngineWeight::Beside { group, engine, container } if engine * MUCH <= *container => {
-            checks.ok("weight", format!("containerd ({group}) weighs {}", part(*engine, *container)));
+        EngineWeight::Beside { group, engine, containers, common } => {
+            let than = common
+                .as_ref()
+                .map_or("a container".to_owned(), |common| format!("all containers ({common})"));
+            let part = engine.saturating_mul(100) / (*containers).max(1);
+            let found = format!("containerd ({group}) weighs {part} % of {than}");
+            if engine * MUCH <= *containers {
+                checks.ok("weight", found);
+            } else {
+                checks.warn("weight", found, format!("{CONSEQUENCE}: {}", lighter(group, *containers)));
+            }
         }
-        EngineWeight::Beside { group, engine, container } => checks.warn(
-            "weight",
-            format!("containerd ({group}) weighs {}", part(*engine, *container)),
-            format!("{CONSEQUENCE}: {}", lighter(group, *container)),
-        ),
+        // Somebody has chosen a slice for the containers, or the engine is rootless.
+        EngineWeight::Within(_) if cgroup_driver == "systemd" => {}
         EngineWeight::Within(group) => checks.warn(
             "weight",
-            format!("the engine is in {group}, which weighs as a whole as much as a container"),
+            format!("the engine is in {group}, which weighs as a whole as much as a container, or as all"),
             format!("{CONSEQUENCE}: {BY_SYSTEMD}"),
         ),
         EngineWeight::Loose => checks.warn(
             "weight",
-            "the engine has no control group of its own: each of its processes weighs as much as a container",
+            "the engine has no control group of its own: each of its processes weighs as much as a \
+             container, or as all",
             format!(
                 "{CONSEQUENCE}: put them into a group of {} CPU shares, as `deploy/setup` does for an engine \
                  that it starts",
                 WHOLE / LESS
             ),
         ),
-        // Whose slice is common to all containers has chosen it, or has a rootless engine.
-        EngineWeight::AllContainersInOne(_) if is_by_systemd => {}
-        EngineWeight::AllContainersInOne(group) => checks.warn(
-            "weight",
-            format!("all containers are in one control group ({group}), which is weighed as a whole"),
-            format!(
-                "a tenant whose programs compute slows the others: {BY_SYSTEMD}, or start it with \
-                     --cgroup-parent=/ and in a control group of its own"
-            ),
-        ),
     }
-}
-
-fn part(engine: u64, container: u64) -> String {
-    format!("{} % of a container", engine.saturating_mul(100) / container.max(1))
 }
 
 /// What makes the engine lighter. Docker has a unit of its own, which is in a group of its own.
@@ -88,8 +80,8 @@ mod tests {
     use super::super::check::tests::lacks;
     use super::*;
 
-    fn beside(group: &str, engine: u64, container: u64) -> EngineWeight {
-        EngineWeight::Beside { group: group.to_owned(), engine, container }
+    fn beside(group: &str, engine: u64, containers: u64) -> EngineWeight {
+        EngineWeight::Beside { group: group.to_owned(), engine, containers, common: None }
     }
 
     #[test]
@@ -109,10 +101,20 @@ mod tests {
             "100 %",
             "property docker.service CPUWeight=12",
         );
-        warns(&beside("/engine", 257, 1024), "25 %", "write 128 to cpu.shares of /engine, or 12");
+        warns(
+            &beside("/engine", 257, 1024),
+            "25 % of a container",
+            "write 128 to cpu.shares of /engine, or 12",
+        );
+        let common = EngineWeight::Beside {
+            group: "/engine".into(),
+            engine: 1024,
+            containers: 1024,
+            common: Some("/docker".into()),
+        };
+        warns(&common, "100 % of all containers (/docker)", "write 128 to cpu.shares of /engine");
         warns(&EngineWeight::Within("/system.slice".into()), "/system.slice", "cgroupdriver=systemd");
         warns(&EngineWeight::Loose, "no control group", "a group of 128 CPU shares");
-        warns(&EngineWeight::AllContainersInOne("/docker".into()), "/docker", "--cgroup-parent=/");
     }
 
     #[test]
@@ -120,7 +122,7 @@ mod tests {
         let checks = judge(&beside("/paddock-engine", 256, 1024), "cgroupfs", 2);
         assert_eq!((checks.len(), lacks(&checks)), (1, vec![]));
         assert_eq!(judge(&EngineWeight::Unknown, "cgroupfs", 2), []);
-        let chosen = EngineWeight::AllContainersInOne("/user.slice".into());
-        assert_eq!(judge(&chosen, "systemd", 2), [], "a rootless engine");
+        let slice = EngineWeight::Within("/user.slice".into());
+        assert_eq!(judge(&slice, "systemd", 2), [], "a rootless engine");
     }
 }

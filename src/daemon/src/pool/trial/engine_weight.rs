@@ -20,21 +20,21 @@ const SHIM: &str = "containerd-shim";
 pub enum EngineWeight {
     /// Nothing can be said: another machine, or an engine whose processes cannot be told.
     Unknown,
-    /// The engine has a control group beside those of the containers.
+    /// The engine has a control group beside those of the containers, or beside one in which all of them are.
     Beside {
         /// Its group.
         group: String,
         /// Its CPU shares.
         engine: u64,
-        /// Those of a container.
-        container: u64,
+        /// Those of a container, or of the group of all containers.
+        containers: u64,
+        /// The group of all containers, where they are in one.
+        common: Option<String>,
     },
-    /// The engine is with others in this group, which is weighed as a whole against each container.
+    /// The engine is with others in this group, which is weighed as a whole against the containers.
     Within(String),
-    /// The engine has none, so each process of it weighs as much as a whole container.
+    /// The engine has none, so each process of it weighs as much as a whole container, or as all of them.
     Loose,
-    /// All containers together are in this group, which is weighed against the engine.
-    AllContainersInOne(String),
 }
 
 /// Looks at the engine that started the container with this first process.
@@ -53,18 +53,17 @@ fn look(process: i64, proc: &Path, mounted: &Path) -> Option<EngineWeight> {
     if !container.is_mounted() || !engine.is_mounted() {
         return None;
     }
-    let above = container.path.parent()?.to_owned();
-    let Ok(below) = engine.path.strip_prefix(&above) else {
-        return Some(EngineWeight::AllContainersInOne(above.display().to_string()));
-    };
-    let mut below = below.iter();
-    let Some(beside) = below.next() else { return Some(EngineWeight::Loose) };
-    let group = above.join(beside).display().to_string();
-    if below.next().is_some() {
+    let above: PathBuf =
+        engine.path.iter().zip(&container.path).take_while(|(a, b)| a == b).map(|(part, _)| part).collect();
+    let [beside, containers] = [&engine, &container].map(|group| group.child_of(&above));
+    let Some(beside) = beside else { return Some(EngineWeight::Loose) };
+    let (group, containers) = (beside.path.display().to_string(), containers?);
+    if beside.path != engine.path {
         return Some(EngineWeight::Within(group));
     }
-    let [engine, container] = [engine.shares(mounted)?, container.shares(mounted)?];
-    Some(EngineWeight::Beside { group, engine, container })
+    let common = (containers.path != container.path).then(|| containers.path.display().to_string());
+    let (engine, containers) = (engine.shares(mounted)?, containers.shares(mounted)?);
+    Some(EngineWeight::Beside { group, engine, containers, common })
 }
 
 /// The parent of a process: the second field after its name, in which there may be any character
@@ -100,6 +99,12 @@ impl CpuGroup {
         of(&str::is_empty).map(|(_, path)| Self { path: path.clone(), is_first_version: false })
     }
 
+    /// The group directly below this one in which it is, if it is below it.
+    fn child_of(&self, above: &Path) -> Option<Self> {
+        let path = above.join(self.path.strip_prefix(above).ok()?.iter().next()?);
+        Some(Self { path, is_first_version: self.is_first_version })
+    }
+
     /// Whether it is below the group that is mounted, so that its files can be read and its place compared.
     fn is_mounted(&self) -> bool {
         !self.path.iter().any(|part| part == "..")
@@ -127,13 +132,16 @@ mod tests {
         starter: &'static str,
         engine: (&'static str, &'static str),
         container: (&'static str, &'static str),
+        /// The group of all containers.
+        common: Option<(&'static str, &'static str)>,
         is_first_version: bool,
     }
 
-    const OURS: Machine = Machine {
+    const FLAT: Machine = Machine {
         starter: "containerd-shim\n",
         engine: ("/paddock-engine", "128\n"),
         container: ("/0123", "1024\n"),
+        common: None,
         is_first_version: true,
     };
 
@@ -141,15 +149,15 @@ mod tests {
         engine: ("/system.slice/containerd.service", "12\n"),
         container: ("/system.slice/docker-0123.scope", "100\n"),
         is_first_version: false,
-        ..OURS
+        ..FLAT
     };
 
     fn found(machine: &Machine) -> EngineWeight {
-        let Machine { starter, engine, container, is_first_version } = machine;
+        let Machine { starter, engine, container, common, is_first_version } = machine;
         let dir = tempfile::tempdir().expect("a folder");
         let (proc, mounted) = (dir.path().join("proc"), dir.path().join("cgroup"));
         let (within, file) = if *is_first_version { ("cpu", "cpu.shares") } else { ("", "cpu.weight") };
-        for (process, stat, name, (group, weighs)) in [
+        for (process, stat, name, (group, _)) in [
             ("7", "7 (containerd-shim) S 1 7", *starter, engine),
             ("8", "8 (pid 1) of (it) S 7 8", "agent\n", container),
         ] {
@@ -162,6 +170,8 @@ mod tests {
             for (file, text) in [("stat", stat), ("comm", name), ("cgroup", &line)] {
                 fs::write(process.join(file), text).expect("a file");
             }
+        }
+        for (group, weighs) in [engine, container].into_iter().chain(common) {
             let group = mounted.join(within).join(group.trim_start_matches('/'));
             fs::create_dir_all(&group).expect("a folder");
             fs::write(group.join(file), weighs).expect("a file");
@@ -169,40 +179,48 @@ mod tests {
         of(8, &proc, &mounted)
     }
 
-    #[test]
-    fn a_group_beside_the_containers_is_compared_with_theirs() {
-        let beside = |group: &str, engine, container| {
-            let group = group.to_owned();
-            EngineWeight::Beside { group, engine, container }
-        };
-        assert_eq!(found(&OURS), beside("/paddock-engine", 128, 1024));
-        assert_eq!(found(&SYSTEMD), beside("/system.slice/containerd.service", 122, 1024));
-        let container = ("/system.slice/docker-0123.scope", "39");
-        let old_runc = found(&Machine { container, ..SYSTEMD });
-        assert_eq!(old_runc, beside("/system.slice/containerd.service", 122, 399));
+    fn beside(group: &str, engine: u64, containers: u64, common: Option<&str>) -> EngineWeight {
+        let (group, common) = (group.to_owned(), common.map(ToOwned::to_owned));
+        EngineWeight::Beside { group, engine, containers, common }
     }
 
     #[test]
-    fn an_engine_without_a_group_and_containers_in_a_common_one_are_told_apart() {
-        let none = Machine { engine: ("/", "1024"), ..OURS };
-        assert_eq!(found(&none), EngineWeight::Loose);
+    fn a_group_beside_the_containers_is_compared_with_theirs() {
+        let containerd = "/system.slice/containerd.service";
+        assert_eq!(found(&FLAT), beside("/paddock-engine", 128, 1024, None));
+        assert_eq!(found(&SYSTEMD), beside(containerd, 122, 1024, None));
+        let container = ("/system.slice/docker-0123.scope", "39");
+        assert_eq!(
+            found(&Machine { container, ..SYSTEMD }),
+            beside(containerd, 122, 399, None),
+            "an old runc"
+        );
+        let more =
+            found(&Machine { common: Some(("/docker", "2048")), container: ("/docker/0123", "2"), ..FLAT });
+        assert_eq!(more, beside("/paddock-engine", 128, 2048, Some("/docker")));
+    }
+
+    #[test]
+    fn an_engine_without_a_group_and_one_within_a_group_are_told_apart() {
+        for container in ["/0123", "/docker/0123"] {
+            let none = Machine { engine: ("/", "1024"), container: (container, "1024"), ..FLAT };
+            assert_eq!(found(&none), EngineWeight::Loose);
+        }
         let none = Machine { engine: ("/system.slice", "100"), ..SYSTEMD };
         assert_eq!(found(&none), EngineWeight::Loose);
-        let within = Machine { container: ("/0123", "100"), ..SYSTEMD };
-        assert_eq!(found(&within), EngineWeight::Within("/system.slice".into()));
-        for engine in [OURS.engine, SYSTEMD.engine, ("/", "1024")] {
-            let common = Machine { engine, container: ("/docker/0123", "1024"), ..OURS };
-            assert_eq!(found(&common), EngineWeight::AllContainersInOne("/docker".into()));
+        for container in ["/0123", "/docker/0123"] {
+            let within = Machine { container: (container, "100"), ..SYSTEMD };
+            assert_eq!(found(&within), EngineWeight::Within("/system.slice".into()));
         }
     }
 
     #[test]
     fn nothing_is_said_of_what_cannot_be_seen() {
-        let other_engine = Machine { starter: "conmon\n", ..OURS };
+        let other_engine = Machine { starter: "conmon\n", ..FLAT };
         assert_eq!(found(&other_engine), EngineWeight::Unknown);
-        let no_number = Machine { container: ("/0123", "max"), ..OURS };
+        let no_number = Machine { container: ("/0123", "max"), ..FLAT };
         assert_eq!(found(&no_number), EngineWeight::Unknown);
-        let above = Machine { engine: ("/../engine", "128"), ..OURS };
+        let above = Machine { engine: ("/../engine", "128"), ..FLAT };
         assert_eq!(
             found(&above),
             EngineWeight::Unknown,
