@@ -255,8 +255,8 @@
 //!   not how soon another gets its turn: beside light containers whose programs wake each other, the kernel
 //!   let a heavy program that was hardly at work wait for 35 ms (p95; 0.1 ms on a processor without them). So
 //!   the containers of tenants that owe CPU credits leave one processor or more to others, while these are
-//!   at work ([`mod@tenants::confine`]). A nice value, realtime priorities, a shorter slice and
-//!   `cpu.idle` were tried, and did not help (`bench/README.md`).
+//!   at work ([`mod@tenants::confine`]), and all containers stay in one group. A nice value, realtime
+//!   priorities, a shorter slice and `cpu.idle` were tried, and did not help (`bench/README.md`).
 //! * **A flood pays for what it used, before it begins more.** Weights divide what programs compute, but not
 //!   what the engine and the kernel compute for their containers. So while the processors are short, programs
 //!   of a tenant that has used more than its part wait for its CPU credits (`tenants::credit`): beside 64
