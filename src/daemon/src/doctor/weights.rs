@@ -27,6 +27,9 @@ pub(super) fn judge(weight: &EngineWeight, cgroup_driver: &str, tenants: usize) 
 fn among_tenants(weight: &EngineWeight, cgroup_driver: &str, checks: &mut Checks) {
     match weight {
         EngineWeight::Unknown => {}
+        // Somebody has chosen a slice for the containers, or the engine is rootless.
+        EngineWeight::Within(_) | EngineWeight::Beside { common: Some(_), .. }
+            if cgroup_driver == "systemd" => {}
         EngineWeight::Beside { group, engine, containers, common } => {
             let than = common
                 .as_ref()
@@ -39,17 +42,18 @@ fn among_tenants(weight: &EngineWeight, cgroup_driver: &str, checks: &mut Checks
                 checks.warn("weight", found, format!("{CONSEQUENCE}: {}", lighter(group, *containers)));
             }
         }
-        // Somebody has chosen a slice for the containers, or the engine is rootless.
-        EngineWeight::Within(_) if cgroup_driver == "systemd" => {}
         EngineWeight::Within(group) => checks.warn(
             "weight",
-            format!("the engine is in {group}, which weighs as a whole as much as a container, or as all"),
+            format!(
+                "the engine is in {group}, which weighs as a whole as much as a container, or as all \
+                 containers in one group"
+            ),
             format!("{CONSEQUENCE}: {BY_SYSTEMD}"),
         ),
         EngineWeight::Loose => checks.warn(
             "weight",
             "the engine has no control group of its own: each of its processes weighs as much as a \
-             container, or as all",
+             container, or as all containers in one group",
             format!(
                 "{CONSEQUENCE}: put them into a group of {} CPU shares, as `deploy/setup` does for an engine \
                  that it starts",
@@ -122,7 +126,12 @@ mod tests {
         let checks = judge(&beside("/paddock-engine", 256, 1024), "cgroupfs", 2);
         assert_eq!((checks.len(), lacks(&checks)), (1, vec![]));
         assert_eq!(judge(&EngineWeight::Unknown, "cgroupfs", 2), []);
-        let slice = EngineWeight::Within("/user.slice".into());
-        assert_eq!(judge(&slice, "systemd", 2), [], "a rootless engine");
+        let common = Some("/user.slice".into());
+        for slice in [
+            EngineWeight::Within("/user.slice".into()),
+            EngineWeight::Beside { group: "/docker.service".into(), engine: 1024, containers: 1024, common },
+        ] {
+            assert_eq!(judge(&slice, "systemd", 2), [], "a rootless engine, or a chosen slice");
+        }
     }
 }

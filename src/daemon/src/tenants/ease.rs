@@ -26,7 +26,8 @@ struct Bounds {
 
 /// Of the daemon's threads. One tenant that works makes things wait in 0.08 of the time. Beside floods of
 /// files and of cheap calls that was 0.3, and its calls took twice as long as alone (bench/README.md). Who
-/// uses less than `MUCH` in `pace` is not held back at all, however small the ease is.
+/// uses less than `MUCH` in `pace` is not held back at all: so an ease below that part holds for a window or
+/// two at a time, and a flood gets about a tenth.
 const THREADS: Bounds = Bounds { short: 0.15, least: 0.0625 };
 /// Of programs: those of one tenant wait for each other on the processors that are left to it, however many
 /// processors are idle, so the bound is higher.

@@ -8,8 +8,8 @@
 //! that has several are made lighter.
 //!
 //! A tenant that owes CPU credits has used more than its part. All of its containers together weigh a quarter
-//! of that: what it began while it was alone would otherwise go before the start of a container for somebody
-//! else, since the engine weighs less than a container.
+//! of that: what it began while it was alone would otherwise go before the programs of somebody else, and
+//! before the start of a container where the group of each container is beside the engine's.
 //!
 //! It must never make a container lighter than its tenant's part is, nor ask for changes without end: a
 //! container keeps what it has as long as that is near enough.

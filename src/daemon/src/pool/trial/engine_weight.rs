@@ -1,4 +1,4 @@
-//! How much of the processors the engine gets beside a container, where both want them.
+//! How much of the processors the engine gets beside a container, or beside all containers.
 //!
 //! A dozen processes of the engine start a container. Where they weigh as much as a container each, the runs
 //! of one tenant wait while containers of another one start (`deploy/README.md`, Several tenants).
