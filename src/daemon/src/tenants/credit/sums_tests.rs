@@ -70,7 +70,7 @@ proptest! {
                 3 => drop(each(&mut |core| core.heard(share, now))),
                 4 => {
                     let ease = if ms % 4 == 0 { Ease::of_programs() } else { least() };
-                    drop(each(&mut |core| core.ease(ease)));
+                    each(&mut |core| core.ease(ease));
                 }
                 5 => if let Some((tenant, _, id)) = ids.pop() {
                     each(&mut |core| core.end(tenant, CreditId(id), now));
