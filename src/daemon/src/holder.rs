@@ -2,7 +2,8 @@
 //!
 //! It must never wait for a lock or an address, nor keep one.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
+use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -34,19 +35,44 @@ pub(crate) enum LockState {
     Unseen,
 }
 
+/// Most bytes of a table of the kernel that one read asks for.
+const TABLE_READ: usize = 64 << 10;
+
+/// How often the table of locks is read for a lock that is held and not in it.
+const TABLE_TRIES: usize = 4;
+
 /// The state of a file's lock.
 pub(crate) fn of_lock(path: &Path) -> LockState {
     let Ok(meta) = fs::metadata(path) else { return LockState::Free };
-    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
-    if let Some(pid) = locks.lines().find_map(|line| locker(line, meta.dev(), meta.ino())) {
-        return LockState::HeldBy(named(pid));
+    for _ in 0..TABLE_TRIES {
+        let locks = table("/proc/locks");
+        if let Some(pid) = locks.lines().find_map(|line| locker(line, meta.dev(), meta.ino())) {
+            return LockState::HeldBy(named(pid));
+        }
+        // A daemon that starts at this very moment would meet this lock, but it is released at once.
+        let Ok(file) = OpenOptions::new().read(true).open(path) else { return LockState::Free };
+        let taken = rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared);
+        let _ = rustix::fs::flock(&file, FlockOperation::Unlock);
+        if taken != Err(rustix::io::Errno::WOULDBLOCK) {
+            return LockState::Free;
+        }
     }
-    // Locks of processes outside this PID namespace are not listed there. A daemon that starts at this very
-    // moment would meet the lock below, but it is released at once.
-    let Ok(file) = OpenOptions::new().read(true).open(path) else { return LockState::Free };
-    let taken = rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared);
-    let _ = rustix::fs::flock(&file, FlockOperation::Unlock);
-    if taken == Err(rustix::io::Errno::WOULDBLOCK) { LockState::Unseen } else { LockState::Free }
+    // Locks of processes outside this PID namespace are never listed.
+    LockState::Unseen
+}
+
+/// A table in /proc; what cannot be read is left out.
+///
+/// The kernel prints as many whole lines as a read has room for, up to a page, and finds the next line by its
+/// number: a line that is removed between two reads makes it leave out another. `fs::read_to_string` asks for
+/// 32 bytes first, and so for one line.
+fn table(path: &str) -> String {
+    let Ok(mut file) = File::open(path) else { return String::new() };
+    let (mut text, mut part) = (Vec::new(), vec![0; TABLE_READ]);
+    while let Ok(read @ 1..) = file.read(&mut part) {
+        text.extend_from_slice(&part[..read]);
+    }
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 /// The process in a line of /proc/locks for this file: `1: FLOCK  ADVISORY  WRITE 123 fe:00:4711 0 EOF`.
@@ -63,7 +89,7 @@ fn locker(line: &str, device: u64, inode: u64) -> Option<u32> {
 
 /// The process that listens at an address, as far as this user may see it.
 pub(crate) fn of_address(addr: SocketAddr) -> Option<HoldingProcess> {
-    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(table);
     let inodes: Vec<u64> =
         tables.iter().flat_map(|table| table.lines().filter_map(|line| listener(line, addr))).collect();
     if inodes.is_empty() {
@@ -135,6 +161,10 @@ fn named(pid: u32) -> HoldingProcess {
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    use std::sync::mpsc;
+
+    use rustix::thread::CpuSet;
 
     use super::*;
 
@@ -153,5 +183,38 @@ mod tests {
             drop(listener);
             assert_eq!(of_address(addr), None);
         }
+    }
+
+    #[test]
+    fn a_lock_is_found_while_others_change() {
+        let file = || tempfile::NamedTempFile::new().expect("a file");
+        let (held, others) = (file(), [file(), file(), file()]);
+        let (take, leave) = (FlockOperation::NonBlockingLockExclusive, FlockOperation::Unlock);
+        let (begin, taken) = mpsc::channel();
+        let stop = AtomicBool::new(false);
+        // The kernel lists the locks that one processor took together, the newest first.
+        let here = rustix::thread::sched_getaffinity(None).expect("its processors");
+        let first = (0..CpuSet::MAX_CPU).find(|cpu| here.is_set(*cpu)).expect("a processor");
+        let mut one = CpuSet::new();
+        one.set(first);
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                rustix::thread::sched_setaffinity(None, &one).expect("a processor");
+                rustix::fs::flock(&held, take).expect("it is free");
+                begin.send(()).expect("somebody waits");
+                while !stop.load(Relaxed) {
+                    for other in &others {
+                        rustix::fs::flock(other, take).expect("it is free");
+                    }
+                    for other in &others {
+                        rustix::fs::flock(other, leave).expect("it is taken");
+                    }
+                }
+            });
+            taken.recv().expect("the lock is taken");
+            let missed = (0..2000).filter(|_| !matches!(of_lock(held.path()), LockState::HeldBy(_))).count();
+            stop.store(true, Relaxed);
+            assert_eq!(missed, 0, "of 2000");
+        });
     }
 }
