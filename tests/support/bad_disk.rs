@@ -43,6 +43,8 @@ struct Faults {
     marks: Mutex<Vec<Vec<u8>>>,
     /// Reads and writes that failed.
     failed: AtomicU64,
+    /// Bytes of the writes that did not.
+    written: AtomicU64,
 }
 
 impl Faults {
@@ -141,6 +143,11 @@ impl BadDisk {
             }
         }
         Filler(path)
+    }
+
+    /// Bytes that were written to it.
+    pub(crate) fn written(&self) -> u64 {
+        self.faults.written.load(Ordering::Relaxed)
     }
 
     /// The number of reads and writes that failed.
@@ -279,6 +286,7 @@ impl Filesystem for OneFile {
         if self.faults.fails(at, data.len()) || self.file.write_all_at(data, at).is_err() {
             reply.error(Errno::IO.raw_os_error());
         } else {
+            self.faults.written.fetch_add(data.len() as u64, Ordering::Relaxed);
             reply.written(u32::try_from(data.len()).expect("small"));
         }
     }

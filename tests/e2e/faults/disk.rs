@@ -9,6 +9,10 @@ use crate::support::{BadDisk, Daemon, Store, within};
 
 const BYTES: u64 = 256 << 20;
 const SYNC: Duration = Duration::from_millis(500);
+/// The output of a command, in several pieces of those that are handed to the disk.
+const OUTPUT: u64 = 8 << 20;
+/// The kernel begins by itself to write what is 30 s old.
+const BY_ITSELF: Duration = Duration::from_secs(20);
 /// More than the journal writes at once, so that the file has sectors of its own.
 const LARGE: usize = 6 << 20;
 
@@ -17,6 +21,26 @@ fn marked(mark: &str) -> Vec<u8> {
     let mut content: Vec<u8> = b"content\n".iter().copied().cycle().take(LARGE).collect();
     content[LARGE / 2..LARGE / 2 + mark.len()].copy_from_slice(mark.as_bytes());
     content
+}
+
+#[tokio::test]
+async fn output_goes_to_the_disk_while_nobody_syncs() {
+    let store = Store::new();
+    let disk = BadDisk::at(store.path(), BYTES);
+    let d = Daemon::with().set("exec.runner", "sh").store(&store).start().await;
+    let before = disk.written();
+    let command = format!("yes | head -c {OUTPUT}; exec sleep 50");
+    let begun = d.session("s").tool("execute_code_async").with("command", command).await;
+    assert_eq!(begun.document["status"], "running", "{begun:?}");
+    // No file is saved, so the daemon syncs nothing.
+    let written = async {
+        while disk.written() < before + OUTPUT * 3 / 4 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    within(BY_ITSELF, "the output is on the disk", written).await;
+    d.stop().await;
+    drop(disk);
 }
 
 #[tokio::test]

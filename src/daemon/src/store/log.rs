@@ -9,6 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::behind::WrittenBehind;
 use super::execution_files;
 use super::usage::{Amount, QuotaClaim};
 use super::{Space, StoreError, make_dir};
@@ -52,13 +53,15 @@ impl Space {
 /// The whole output of one run, while it grows.
 pub struct LogFile {
     file: File,
+    behind: WrittenBehind,
     space: Arc<Space>,
 }
 
 impl LogFile {
     /// A log in the folder of `space`, whose file is open for appending.
     pub(super) fn of(file: File, space: Arc<Space>) -> Self {
-        Self { file, space }
+        let size = file.metadata().map_or(0, |metadata| metadata.len());
+        Self { file, behind: WrittenBehind::from(size), space }
     }
 
     /// Its size in bytes.
@@ -78,6 +81,7 @@ impl LogFile {
         let had = self.size()?;
         if had > bytes {
             self.file.set_len(bytes).map_err(StoreError::io("cannot cut a log"))?;
+            self.behind.cut(bytes);
             self.space.shared.usage.changed(&self.space.owner, Amount::bytes(had - bytes), Amount::default());
             *logs = logs.saturating_sub(had - bytes);
         }
@@ -119,6 +123,8 @@ impl LogFile {
         }
         usage.changed(&self.space.owner, Amount::default(), Amount::bytes(more));
         *logs += more;
+        drop(logs);
+        self.behind.grown(&self.file, before + more);
         Ok(())
     }
 }

@@ -66,6 +66,7 @@
 mod apply;
 mod batch;
 mod before;
+mod behind;
 mod beside;
 mod checkpoint;
 mod clock;
