@@ -1,10 +1,12 @@
-//! Hands what was written to a file to the disk piece by piece, while more is written.
+//! Gives the disk what is appended to a log piece by piece, while the log grows.
 //!
-//! Without that it waits in memory for the next sync of the whole file system, and that comes often: the
-//! engine unmounts the file system of each container that it removes, for which the kernel syncs the file
-//! system below. One session's commit then waits behind all that the programs of others have written.
+//! Without that it waits in memory for the next sync of the whole file system. If the engine's containers are
+//! on the file system of the store, that comes often: the engine unmounts the file system of each container
+//! that it removes, for which the kernel syncs the one below. The commits of all sessions then wait until the
+//! output of all programs is written.
 //!
-//! It must never wait until a piece is on the disk, nor say that it is: only a sync does.
+//! It must never wait until a piece is on the disk, nor be used for content that a commit promises to keep:
+//! an error of such a write may be told to nobody.
 
 use std::fs::File;
 use std::num::NonZeroU64;
@@ -12,49 +14,45 @@ use std::ops::Range;
 
 use rustix::fs::{Advice, fadvise};
 
-/// Bytes that wait in memory for more, of each file: a disk writes them in a few milliseconds.
-pub(super) const PIECE: u64 = 1 << 20;
+/// Bytes of a log that wait in memory for more: a disk writes them in a few milliseconds.
+const PIECE: u64 = 1 << 20;
 
-/// How much of a growing file was handed to the disk.
-#[derive(Debug, Default)]
+/// How far a growing log was given to the disk.
+#[derive(Debug)]
 pub(super) struct WrittenBehind {
-    handed: u64,
+    given: u64,
+    size: u64,
 }
 
 impl WrittenBehind {
-    /// Of a file that has this size already.
+    /// Of a log that has this size already.
     pub(super) fn from(size: u64) -> Self {
-        Self { handed: size }
+        Self { given: size, size }
     }
 
-    /// The file has grown to `size`. Errors of the disk are for the sync that follows.
-    pub(super) fn grown(&mut self, file: &File, size: u64) {
-        if let Some(piece) = self.due(size) {
-            hand_over(file, piece);
+    /// The log has this size now.
+    pub(super) fn resized(&mut self, size: u64) {
+        (self.given, self.size) = (self.given.min(size), size);
+    }
+
+    /// Has the kernel begin to write what has come since the last time, if that is a piece.
+    ///
+    /// The advice that nobody needs the bytes does it (`mm/fadvise.c` of Linux): the kernel begins to write
+    /// those that are not on the disk yet, and keeps them in memory while they are written. It can take
+    /// longer while the disk has much to do.
+    pub(super) fn give(&mut self, log: &File) {
+        if let Some(Range { start, end }) = self.due() {
+            let _ = fadvise(log, start, NonZeroU64::new(end - start), Advice::DontNeed);
         }
     }
 
-    /// The file was cut to `size`.
-    pub(super) fn cut(&mut self, size: u64) {
-        self.handed = self.handed.min(size);
-    }
-
-    /// What is to be handed to the disk now.
-    fn due(&mut self, size: u64) -> Option<Range<u64>> {
-        let piece = self.handed..size;
-        if size < self.handed.saturating_add(PIECE) {
+    fn due(&mut self) -> Option<Range<u64>> {
+        let piece = self.given..self.size;
+        if self.size < self.given.saturating_add(PIECE) {
             return None;
         }
-        self.handed = size;
+        self.given = self.size;
         Some(piece)
-    }
-}
-
-/// Begins to write these bytes. For bytes that are not on the disk yet, the advice that nobody needs them does
-/// just that (`mm/fadvise.c` of Linux); those that are would leave the cache.
-pub(super) fn hand_over(file: &File, Range { start, end }: Range<u64>) {
-    if let Some(bytes) = NonZeroU64::new(end.saturating_sub(start)) {
-        let _ = fadvise(file, start, Some(bytes), Advice::DontNeed);
     }
 }
 
@@ -63,15 +61,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_byte_is_handed_over_once_in_pieces() {
-        let mut behind = WrittenBehind::default();
-        assert_eq!(behind.due(0), None);
-        assert_eq!(behind.due(PIECE - 1), None);
-        assert_eq!(behind.due(PIECE + 5), Some(0..PIECE + 5));
-        assert_eq!(behind.due(2 * PIECE), None);
-        assert_eq!(behind.due(2 * PIECE + 5), Some(PIECE + 5..2 * PIECE + 5));
-        behind.cut(PIECE);
-        assert_eq!(behind.due(2 * PIECE), Some(PIECE..2 * PIECE), "it was cut and written again");
-        assert_eq!(WrittenBehind::from(9).due(PIECE + 9), Some(9..PIECE + 9));
+    fn each_byte_is_given_once_in_pieces() {
+        let mut behind = WrittenBehind::from(0);
+        let mut due = |size| {
+            behind.resized(size);
+            behind.due()
+        };
+        assert_eq!((due(0), due(PIECE - 1)), (None, None));
+        assert_eq!(due(PIECE + 5), Some(0..PIECE + 5));
+        assert_eq!(due(2 * PIECE), None);
+        assert_eq!(due(2 * PIECE + 5), Some(PIECE + 5..2 * PIECE + 5));
+        assert_eq!(due(PIECE), None);
+        assert_eq!(due(2 * PIECE), Some(PIECE..2 * PIECE), "it was cut and written again");
+        let mut reopened = WrittenBehind::from(9);
+        reopened.resized(PIECE + 9);
+        assert_eq!(reopened.due(), Some(9..PIECE + 9));
     }
 }

@@ -81,7 +81,7 @@ impl LogFile {
         let had = self.size()?;
         if had > bytes {
             self.file.set_len(bytes).map_err(StoreError::io("cannot cut a log"))?;
-            self.behind.cut(bytes);
+            self.behind.resized(bytes);
             self.space.shared.usage.changed(&self.space.owner, Amount::bytes(had - bytes), Amount::default());
             *logs = logs.saturating_sub(had - bytes);
         }
@@ -105,6 +105,12 @@ impl LogFile {
         self.write(bytes, true)
     }
 
+    /// Has the kernel begin to write what was appended, once that is a piece. To be called when everybody knows
+    /// of it: the disk may have much to do.
+    pub fn write_behind(&mut self) {
+        self.behind.give(&self.file);
+    }
+
     fn write(&mut self, bytes: &[u8], last: bool) -> Result<(), StoreError> {
         let mut logs = self.space.logs();
         if self.space.is_gone() {
@@ -123,8 +129,7 @@ impl LogFile {
         }
         usage.changed(&self.space.owner, Amount::default(), Amount::bytes(more));
         *logs += more;
-        drop(logs);
-        self.behind.grown(&self.file, before + more);
+        self.behind.resized(before + more);
         Ok(())
     }
 }

@@ -14,7 +14,6 @@ use paddock_proto::message::Entry;
 use rustix::io::Errno;
 
 use super::apply::dress;
-use super::behind;
 
 /// After this many bytes a sync begins while the rest is still written.
 const EARLY: u64 = 16 << 20;
@@ -67,12 +66,7 @@ impl StagedFile {
     pub(super) fn append(&self, bytes: &[u8]) -> io::Result<()> {
         let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(&self.path)?;
         file.write_all(bytes)?;
-        let more = bytes.len() as u64;
-        let before = self.bytes.fetch_add(more, Ordering::Relaxed);
-        // A file of a piece or less is synced soon enough.
-        if more >= behind::PIECE {
-            behind::hand_over(&file, before..before + more);
-        }
+        self.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         Ok(())
     }
 

@@ -131,6 +131,9 @@ impl LogWriter {
             self.log.advance();
             self.publisher.publish(&appended);
         }
+        if let Some(file) = &mut self.file {
+            file.write_behind();
+        }
     }
 
     /// Output that is kept nowhere would be lost without a word: the execution ends here, and says why.

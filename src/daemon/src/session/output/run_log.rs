@@ -73,6 +73,7 @@ impl RunLog {
         if !joined.is_empty() {
             file.append(&joined)?;
         }
+        file.write_behind();
         self.file = Some(file);
         Ok(())
     }
