@@ -214,7 +214,7 @@ mod tests {
             taken.recv().expect("the lock is taken");
             let missed = (0..2000).filter(|_| !matches!(of_lock(held.path()), LockState::HeldBy(_))).count();
             stop.store(true, Relaxed);
-            // A table of more than a page can miss it four times. With reads of one line it was missed 65 times.
+            // A table of more than a page can lack it four times. Reads of one line missed it 65 times.
             assert!(missed < 10, "{missed} of 2000");
         });
     }

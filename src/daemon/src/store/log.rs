@@ -105,8 +105,8 @@ impl LogFile {
         self.write(bytes, true)
     }
 
-    /// Has the kernel begin to write what was appended, once that is a piece. To be called when everybody knows
-    /// of it: the disk may have much to do.
+    /// Has the kernel begin to write what was appended, once that is a piece. To be called when everybody
+    /// knows of it: the disk may have much to do.
     pub fn write_behind(&mut self) {
         self.behind.give(&self.file);
     }

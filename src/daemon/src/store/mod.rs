@@ -42,9 +42,9 @@
 //! journal keeps their contents until a checkpoint has made all of them durable. So a thousand small files
 //! cost one sync, and so do fifty sessions that commit at once.
 //!
-//! The engine has the kernel sync the whole file system each time that it unmounts a container's, if the store
-//! is on the same. Commits wait behind that too. So logs are given to the disk while they grow, and little of
-//! them waits in memory: see the module `behind`.
+//! Each time that the engine unmounts a container's file system, the kernel syncs the one below it, which may
+//! be that of the store. Commits wait behind that too. So logs are given to the disk while they grow, and
+//! little of them waits in memory: see the module `behind`.
 //!
 //! A commit that is durable but cannot be applied yet is [`StoreError::Pending`]: the session is served again
 //! once it is applied, which the store tries at the session's next use, in the background, and at the next
