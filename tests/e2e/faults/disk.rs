@@ -9,7 +9,7 @@ use crate::support::{BadDisk, Daemon, Store, within};
 
 const BYTES: u64 = 256 << 20;
 const SYNC: Duration = Duration::from_millis(500);
-/// The output of a command, in several pieces of those that are given to the disk.
+/// The output of a command: several of the pieces that a log gives to the disk.
 const OUTPUT: u64 = 8 << 20;
 /// The kernel begins by itself to write what is 30 s old.
 const BY_ITSELF: Duration = Duration::from_secs(20);

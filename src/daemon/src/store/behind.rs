@@ -37,9 +37,9 @@ impl WrittenBehind {
 
     /// Has the kernel begin to write what has come since the last time, if that is a piece.
     ///
-    /// The advice that nobody needs the bytes does it (`mm/fadvise.c` of Linux): the kernel begins to write
-    /// those that are not on the disk yet, and keeps them in memory while they are written. It can take
-    /// longer while the disk has much to do.
+    /// The advice that nobody needs the bytes does it (`mm/fadvise.c` of Linux). The kernel begins to write
+    /// those that are not on the disk yet. They stay in memory meanwhile. The call returns later while the
+    /// disk has much to do.
     pub(super) fn give(&mut self, log: &File) {
         if let Some(Range { start, end }) = self.due() {
             let _ = fadvise(log, start, NonZeroU64::new(end - start), Advice::DontNeed);
