@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::doctor::look::Look;
 use crate::doctor::wrapped::runtimes;
-use crate::support::{Daemon, Image, PrivateEngine, Session, Setup, View};
+use crate::support::{Daemon, Image, PATIENCE, PrivateEngine, Session, Setup, View};
 
 const IMAGE: &str = "paddock-example-sh";
 /// What gVisor needs to be confined as it must be.
@@ -94,11 +94,15 @@ async fn a_runner_runs_under_gvisor_beside_others_under_runc() {
     let seen = view(&engine, &d).await;
     assert_eq!([runtime_of(&seen, "sh").await, runtime_of(&seen, "perl").await], ["runsc", "runc"]);
 
-    // Another daemon without that runtime replaces the container, and the files are there.
+    // Another daemon without that runtime replaces the container, and the files are there. No call waits for
+    // the removal of the old one.
+    let old = seen.the_container("sh").await;
+    let mut happenings = seen.follow().await;
     let store = d.crash().await;
     let d = setup.clone().store(&store).start().await;
     let s = d.session("s");
     s.sh("uname -r; cat f h").await.expect_stdout(&format!("{}kept\nmade\n", own_kernel()));
+    happenings.removal_of(&old, PATIENCE).await;
     assert_eq!(runtime_of(&view(&engine, &d).await, "sh").await, "runc");
     // A container that is as it was before lives on.
     let before = view(&engine, &d).await.the_container("sh").await;

@@ -174,10 +174,10 @@ async fn a_task_that_is_ended_has_the_diff_of_what_it_did() {
     let late = task(&d, "t", json!({ "timeout": 60 }));
     let rest = async {
         running(&d, "t", "sleep 310").await;
-        // Cancelled.
-        model.says_to_agent(json!([bash("echo new > a.txt"), bash("sleep 320")])).await;
+        // Cancelled. Claude Code refuses a command that only sleeps.
+        model.says_to_agent(json!([bash("echo new > a.txt"), bash("tail -f /dev/null")])).await;
         let cancelling = async {
-            let id = running(&d, "c", "sleep 320").await;
+            let id = running(&d, "c", "tail -f").await;
             d.tool("cancel_execution", json!({ "execution_id": id, "force": true })).await;
         };
         let files = json!([file("a.txt", "old\n")]);

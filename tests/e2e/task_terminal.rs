@@ -262,8 +262,8 @@ async fn ctrl_c_cancels_the_task_and_shows_what_it_did() {
         let pid = child.id().and_then(|id| Pid::from_raw(id.cast_signed())).expect("it runs");
         kill_process(pid, Signal::INT).expect("a signal");
     };
-    model.says_to_agent(json!([bash("echo begun > begun.txt"), bash("sleep 300")])).await;
-    let child = started(d.store.path(), &["x", "-s", "one"], "sleep 300").await;
+    model.says_to_agent(json!([bash("echo begun > begun.txt"), bash("tail -f /dev/null")])).await;
+    let child = started(d.store.path(), &["x", "-s", "one"], "tail -f").await;
     interrupt(&child);
     let ended = within(PATIENCE, "its end", child.wait_with_output()).await.expect("an end");
     let (code, stdout, stderr) = seen(ended);

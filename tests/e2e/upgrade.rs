@@ -159,10 +159,13 @@ async fn runs_in_containers_of_the_old_version_are_answered_and_lose_no_file() {
     let answer = within(PATIENCE, "the answer of the run", calling).await.expect("no panic").expect(200);
     let answer = answer.json().to_string();
     assert!(answer.contains(r#""name":"during""#), "{answer}");
+    let mut happenings = view.follow().await;
     old.stop().await;
 
     let new = new_version(&store).start().await;
     new.session("s").sh("cat before during").await.expect_stdout("before\nduring\n");
+    // No call waits for the removal of the old container.
+    happenings.removal_of(&old_container, PATIENCE).await;
     assert_ne!(new.view().await.the_container("sh").await, old_container);
     new.stop().await;
 }
@@ -195,6 +198,7 @@ async fn a_command_of_the_old_version_goes_on_after_a_kill_and_the_next_gets_a_n
     let asked = json!({ "execution_id": execution });
     let state = new.tool("get_execution_status", asked.clone()).await.document;
     assert_eq!(state["status"], "running", "{state}");
+    let mut happenings = view.follow().await;
     assert_eq!(view.exec(&container, &["touch", "/tmp/go"]).await, "");
     let mut said = String::new();
     let mut since = 0;
@@ -216,6 +220,7 @@ async fn a_command_of_the_old_version_goes_on_after_a_kill_and_the_next_gets_a_n
     let ran = new.session("s").run("python", &format!("import os; os.system({looks:?})")).await;
     ran.expect_stdout("before\nmade\nmade\nlast\n3000000\n3000000\nremoved\n");
     assert_eq!(new.tool("get_execution_status", asked).await.document["status"], "completed");
+    happenings.removal_of(&container, PATIENCE).await;
     assert_ne!(view.the_container("python").await, container, "no program begins in an old container");
     new.stop().await;
 }
