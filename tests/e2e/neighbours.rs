@@ -1,7 +1,7 @@
 //! Tenants side by side: how much each container weighs, which processors it has, and that a flood of every
 //! kind takes nothing of what another tenant may have. Facts only, no times: those are the benchmark's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -50,6 +50,44 @@ fn in_steps(shares: u64) -> u64 {
 /// The processors on which the programs of a container may run.
 fn processors(id: &str) -> Option<String> {
     told(id, ["cpuset.effective_cpus", "cpuset.cpus.effective"])
+}
+
+/// The processors on which the threads of the daemon may run: one list if that is the same for all.
+fn processors_of(d: &Daemon) -> BTreeSet<String> {
+    let folder = format!("/proc/{}/task", d.pid());
+    let threads = std::fs::read_dir(folder).expect("threads").flatten();
+    let status = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("status")).ok());
+    let list = status.filter_map(|status| {
+        let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+        Some(line.trim().to_owned())
+    });
+    list.collect()
+}
+
+/// The numbers of a list such as `0-3,8`.
+fn numbers(list: &str) -> BTreeSet<usize> {
+    let ranges = list.split(',').map(|range| range.split_once('-').unwrap_or((range, range)));
+    let number = |text: &str| text.parse::<usize>().expect("a number");
+    ranges.flat_map(|(first, last)| number(first)..=number(last)).collect()
+}
+
+/// Waits until all threads of the daemon may run on all of these processors but those to which a container is
+/// confined.
+async fn daemon_keeps_off(d: &Daemon, all: &str) {
+    within(PATIENCE, "the threads of the daemon on the other processors", async {
+        loop {
+            let mut left = numbers(all);
+            for (list, _) in counts(d, processors).await.iter().filter(|(list, _)| *list != all) {
+                left.retain(|number| !numbers(list).contains(number));
+            }
+            let own: Vec<BTreeSet<usize>> = processors_of(d).iter().map(|list| numbers(list)).collect();
+            if left != numbers(all) && own == [left] {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
 }
 
 /// Its other bounds.
@@ -251,7 +289,10 @@ async fn leaves_a_processor(started: fn(Setup) -> Setup) {
     // One of the two containers has only some of them.
     let some = |now: &BTreeMap<String, usize>| now.len() == 2 && now.get(&all) == Some(&1);
     let whole = BTreeMap::from([(all.clone(), 2)]);
-    let is_confined = come_to(&d, processors, "a container on some processors", some);
+    let is_confined = async {
+        come_to(&d, processors, "a container on some processors", some).await;
+        daemon_keeps_off(&d, &all).await;
+    };
     tokio::select! {
         () = works(&d, &little) => {}
         () = is_confined => {}
@@ -273,6 +314,12 @@ async fn leaves_a_processor(started: fn(Setup) -> Setup) {
         () = come_to(&d, processors, "a container on some processors again", some) => {}
     }
     come_to(&d, processors, "all processors for the one that is alone", |now| *now == whole).await;
+    within(PATIENCE, "all processors for the threads of the daemon", async {
+        while processors_of(&d) != BTreeSet::from([all.clone()]) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
     d.stop().await;
 }
 

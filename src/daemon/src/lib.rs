@@ -97,7 +97,7 @@
 //! | [`degradation`] | what can fail while the daemon goes on: one table for `/ready`, `doctor`, metrics and alerts |
 //! | [`metrics`] | everything that is counted or measured: one facade whose methods name events |
 //! | [`doctor`] | what this host really enforces, tested in a container; no other module uses it |
-//! | [`config`], [`id`], [`log`], [`trace`], [`build`], `printable`, `listener`, `stand_in_port`, [`heaps`], `holder`, `pressure`, `signals` | leaves: settings, random names, log lines and their trace, the commit of this build, text made safe to print, listeners, a stand-in's port, the heaps of the C library, the owner of a lock, how short the processors are, signals |
+//! | [`config`], [`id`], [`log`], [`trace`], [`build`], `printable`, `listener`, `stand_in_port`, [`heaps`], `holder`, `pressure`, `processors`, `signals` | leaves: settings, random names, log lines and their trace, the commit of this build, text made safe to print, listeners, a stand-in's port, the heaps of the C library, the owner of a lock, how short the processors are, on which of them the daemon's threads run, signals |
 //! | [`docs`] | the API for clients, what differs from the documents, the threat model, what was tried where, how to contribute |
 //!
 //! Direction of `use`: `main → app → api → tools → execution → session → pool → {engine, link} → proto`;
@@ -255,8 +255,10 @@
 //!   not how soon another gets its turn: beside light containers whose programs wake each other, the kernel
 //!   let a heavy program that was hardly at work wait for 35 ms (p95; 0.1 ms on a processor without them). So
 //!   the containers of tenants that owe CPU credits leave one processor or more to others, while these are
-//!   at work ([`mod@tenants::confine`]), and all containers stay in one group. A nice value, realtime
-//!   priorities, a shorter slice and `cpu.idle` were tried, and did not help (`bench/README.md`).
+//!   at work ([`mod@tenants::confine`]), and all containers stay in one group. The daemon's own threads keep
+//!   off those processors (`processors.rs`): a disk that answered there woke a thread which then waited for
+//!   up to 119 ms, and the whole journal with it. A nice value, realtime priorities, a shorter slice and
+//!   `cpu.idle` were tried, and did not help (`bench/README.md`).
 //! * **A flood pays for what it used, before it begins more.** Weights divide what programs compute, but not
 //!   what the engine and the kernel compute for their containers. So while the processors are short, programs
 //!   of a tenant that has used more than its part wait for its CPU credits (`tenants::credit`): beside 64
@@ -377,6 +379,7 @@ pub mod pool;
 pub mod ports;
 mod pressure;
 mod printable;
+mod processors;
 pub mod run_history;
 pub mod services;
 pub mod session;

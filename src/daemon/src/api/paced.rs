@@ -15,9 +15,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 use crate::pressure::CpuPressure;
+use crate::processors;
 use crate::tenants::ease::Ease;
 use crate::tenants::pace::{PaceCore, PacedId};
-use crate::tenants::{TenantShare, Tenants, processors};
+use crate::tenants::{TenantShare, Tenants};
 
 /// Time between two looks at the accounts while somebody is parked: what tokio's clock can tell apart.
 const TICK: Duration = Duration::from_millis(1);
@@ -42,7 +43,7 @@ impl Pacer {
     /// A pacer for this machine, which also says how far programs of these tenants are held back. Tasks keep
     /// it going until it is dropped.
     pub(super) fn start(tenants: Arc<Tenants>) -> Arc<Self> {
-        let pacer = Self::on(processors());
+        let pacer = Self::on(processors::count());
         tokio::spawn(Self::ease_off(Arc::downgrade(&pacer), tenants));
         pacer
     }

@@ -12,7 +12,7 @@
 //! a container is weighed before its first program begins. Otherwise the engine is asked, for one change at a
 //! time, and only for containers in which programs are at work: a run that ends soon is not worth the call.
 //! The containers of tenants that owe CPU credits are confined to some of the processors in the same way
-//! ([`mod@crate::tenants::confine`]).
+//! ([`mod@crate::tenants::confine`]), and the daemon's own threads keep off those ([`crate::processors`]).
 //!
 //! Nobody ever waits for it. While only one tenant has tokens, it looks only at containers of an earlier
 //! daemon, which may be lighter than they should be. It must never make anything depend on the engine's
@@ -22,7 +22,7 @@ mod core;
 mod group;
 mod held;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -37,6 +37,8 @@ use self::held::HeldContainer;
 use super::container::ArmedContainer;
 use super::core::MemberId;
 use crate::engine::{Engine, EngineError};
+use crate::processors::OwnThreads;
+use crate::tenants::confine::Confinement;
 use crate::tenants::{TenantShare, Tenants};
 
 /// Where control groups are mounted.
@@ -107,17 +109,23 @@ impl Weights {
 
     /// Weighs, until the pool ends.
     pub(super) async fn run(self: Arc<Self>, engine: Engine, ending: CancellationToken) {
+        let mut own = OwnThreads::default();
         let weighing = async {
-            let mut limits = EngineLimits::default();
+            let mut limits =
+                EngineLimits { is_local: engine.host().unix_path().is_some(), ..EngineLimits::default() };
             loop {
                 if limits.processors.is_none() && self.has_to_look() {
                     limits.learn(&engine).await;
                 }
-                for (member, change) in self.look(Instant::now(), &limits) {
+                let now = Instant::now();
+                let by_engine = self.look(now, &limits, own.compute_on(now));
+                own.keep_off(&self.confined(&limits));
+                for (member, change) in by_engine {
                     // One at a time: containers that callers wait for come first at the engine.
                     self.ask(&engine, member, change, &mut limits).await;
+                    own.keep_off(&self.confined(&limits));
                 }
-                if self.has_to_look() {
+                if self.has_to_look() || own.are_kept_off() {
                     let _ = tokio::time::timeout(LOOK, self.taken.notified()).await;
                 } else {
                     self.taken.notified().await;
@@ -128,6 +136,8 @@ impl Weights {
             () = weighing => {}
             () = ending.cancelled() => {}
         }
+        // What is left to do is not a tenant's.
+        own.keep_off(&BTreeSet::new());
     }
 
     fn has_to_look(&self) -> bool {
@@ -135,7 +145,8 @@ impl Weights {
     }
 
     /// Looks once, and changes what this machine's control groups can change: what is left for the engine.
-    fn look(&self, now: Instant, limits: &EngineLimits) -> BTreeMap<MemberId, ContainerChange> {
+    /// The daemon computes on so many processors.
+    fn look(&self, now: Instant, limits: &EngineLimits, daemon: f64) -> BTreeMap<MemberId, ContainerChange> {
         let mut held = self.held();
         let Held { containers, core } = &mut *held;
         let sights: BTreeMap<MemberId, ContainerSight> =
@@ -147,6 +158,7 @@ impl Weights {
                 engine_processors: limits.processors.unwrap_or(0),
                 engine_converts: limits.converts,
                 owes: &|tenant| self.owing(tenant).owes,
+                daemon,
                 parts: &|owing| self.tenants.parts(owing),
             },
         );
@@ -156,6 +168,20 @@ impl Weights {
             }
         }
         by_engine
+    }
+
+    /// The processors of this machine to which programs are confined by now.
+    fn confined(&self, limits: &EngineLimits) -> BTreeSet<usize> {
+        let Held { containers, core } = &*self.held();
+        let of_engine: Vec<usize> = (0..limits.processors.unwrap_or(0)).collect();
+        let mut confined = BTreeSet::new();
+        for (member, container) in containers {
+            if let to @ Confinement::Last(_) = core.confinement(*member) {
+                let all = container.processors().or(limits.is_local.then_some(&of_engine));
+                confined.extend(all.into_iter().flat_map(|all| processors::left_of(all, to)).copied());
+            }
+        }
+        confined
     }
 
     /// Asks the engine for a change, and notes whether it was made.
@@ -212,6 +238,8 @@ struct EngineLimits {
     processors: Option<usize>,
     /// See [`LookContext::engine_converts`].
     converts: bool,
+    /// Whether it is on this machine, as far as its address says.
+    is_local: bool,
     /// Whether it has given a container all processors.
     confines: bool,
     /// Whether the log says that it changes no weights.
@@ -222,7 +250,7 @@ impl EngineLimits {
     async fn learn(&mut self, engine: &Engine) {
         let Ok(info) = engine.info().await else { return };
         // An engine with another number of processors is on another machine.
-        let own = crate::tenants::processors();
+        let own = crate::processors::count();
         self.processors = Some(if usize::try_from(info.ncpu) == Ok(own) { own } else { 0 });
         self.converts = info.cgroup_version == "2";
     }

@@ -72,6 +72,7 @@ pub use self::token::{KnownToken, MAX_TOKENS, TenantLimits, TenantTerms};
 use self::watched::Watched;
 use crate::cluster::limits::LimitParts;
 use crate::metrics::Metrics;
+use crate::processors;
 use crate::store::StoreClock;
 
 /// The tenants of one daemon.
@@ -103,11 +104,6 @@ impl Drop for RequestPlace {
         let mut state = self.places.state();
         let _ = state.core.on(self.tenant, TenantEvent::Answered, &TenantLimits::default(), Instant::now());
     }
-}
-
-/// The processors of this machine that the daemon may use.
-pub(crate) fn processors() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 impl Default for Tenants {
@@ -142,7 +138,7 @@ impl Tenants {
             file,
             book: RwLock::default(),
             places: Arc::default(),
-            credits: Credits::on(processors()),
+            credits: Credits::on(processors::count()),
             names: Mutex::default(),
             watched: Mutex::default(),
             pages: watch::channel(0).0,

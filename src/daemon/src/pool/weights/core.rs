@@ -45,6 +45,8 @@ struct ContainerState {
     weighs: u64,
     /// Where its programs may run, if that is known.
     confinement: Option<Confinement>,
+    /// Where they could run when that was last known.
+    last_known: Confinement,
     /// Whether anybody has said that a change of it was made.
     was_changed: bool,
     /// The engine is not asked again before.
@@ -91,6 +93,8 @@ pub(super) struct LookContext<'a> {
     pub(super) engine_converts: bool,
     /// Whether a tenant owes CPU credits.
     pub(super) owes: &'a dyn Fn(TenantShare) -> bool,
+    /// On how many processors the daemon computes.
+    pub(super) daemon: f64,
     /// See [`crate::tenants::Tenants::parts`].
     pub(super) parts: &'a dyn Fn(&BTreeSet<TenantId>) -> Option<f64>,
 }
@@ -127,6 +131,7 @@ impl ContainerState {
                 CpusetSight::Other => None,
             };
         }
+        self.last_known = self.confinement.unwrap_or(self.last_known);
     }
 
     fn is_working(&self) -> bool {
@@ -151,6 +156,7 @@ impl WeightsCore {
             // What an earlier daemon gave it is not known: the first look gives it something.
             weighs: if is_new { WHOLE } else { 0 },
             confinement: is_new.then_some(Confinement::All),
+            last_known: Confinement::All,
             was_changed: false,
             again: None,
             seen: None,
@@ -161,6 +167,11 @@ impl WeightsCore {
     /// Nobody has it any more.
     pub(super) fn leave(&mut self, member: MemberId) {
         self.containers.remove(&member);
+    }
+
+    /// Where the programs of a container may run, or could when that was last known.
+    pub(super) fn confinement(&self, member: MemberId) -> Confinement {
+        self.containers.get(&member).map_or(Confinement::All, |state| state.last_known)
     }
 
     /// Whether any container was taken while several tenants had tokens, or is not as it was made.
@@ -174,7 +185,7 @@ impl WeightsCore {
         sights: &BTreeMap<MemberId, ContainerSight>,
         context: LookContext<'_>,
     ) -> LookChanges {
-        let LookContext { now, engine_processors, engine_converts, owes, parts } = context;
+        let LookContext { now, engine_processors, engine_converts, owes, daemon, parts } = context;
         let sight = |member: &MemberId| sights.get(member).copied().unwrap_or_default();
         let tenants = self.containers.values().map(|state| state.tenant.tenants).max().unwrap_or(1);
         let mut asked: BTreeSet<TenantId> = BTreeSet::new();
@@ -193,7 +204,7 @@ impl WeightsCore {
         let here = sights.values().find_map(|sight| sight.processors);
         let processors = here.unwrap_or(engine_processors);
         let left = parts(&self.owed.keys().copied().collect())
-            .map_or(Confinement::All, |parts| confine(Demand { processors, parts, working }));
+            .map_or(Confinement::All, |parts| confine(Demand { processors, parts, working, daemon }));
 
         let mut members = Vec::new();
         let mut all = Vec::new();
@@ -253,6 +264,7 @@ impl WeightsCore {
         if let Some(state) = self.containers.get_mut(&member) {
             state.weighs = change.weight.unwrap_or(state.weighs);
             state.confinement = change.confinement.or(state.confinement);
+            state.last_known = state.confinement.unwrap_or(state.last_known);
             state.was_changed = true;
         }
     }

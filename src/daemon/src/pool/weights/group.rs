@@ -82,9 +82,9 @@ impl ContainerGroup {
         Ok(())
     }
 
-    /// How many processors its programs may run on while they are not confined; `None` if they cannot be.
-    pub(super) fn processors(&self) -> Option<usize> {
-        self.processors.as_ref().map(Processors::count)
+    /// The processors on which its programs may run while they are not confined; `None` if they cannot be.
+    pub(super) fn processors(&self) -> Option<&[usize]> {
+        self.processors.as_ref().map(Processors::all)
     }
 
     /// On which of these its programs may run now.

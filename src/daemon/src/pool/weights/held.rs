@@ -51,8 +51,17 @@ impl HeldContainer {
             programs,
             has_group: true,
             weighs: read.and_then(|group| group.weighs().ok()),
-            processors: group.processors(),
+            processors: group.processors().map(<[usize]>::len),
             cpuset: read.map_or(CpusetSight::Unread, ContainerGroup::cpuset),
+        }
+    }
+
+    /// The numbers of the processors on which its programs may run while they are not confined; `None` if
+    /// they cannot be confined here.
+    pub(super) fn processors(&self) -> Option<&[usize]> {
+        match &self.group {
+            GroupSearch::Found(group) => group.processors(),
+            GroupSearch::Open | GroupSearch::None => None,
         }
     }
 

@@ -10,6 +10,7 @@ struct Stand {
     engine_processors: usize,
     engine_converts: bool,
     owes: bool,
+    daemon: f64,
     now: Instant,
 }
 
@@ -21,6 +22,7 @@ impl Stand {
             engine_processors: 8,
             engine_converts: false,
             owes: false,
+            daemon: 0.0,
             now: Instant::now(),
         }
     }
@@ -41,6 +43,7 @@ impl Stand {
             engine_processors: self.engine_processors,
             engine_converts: self.engine_converts,
             owes: &|tenant| owes && tenant.id == OWING,
+            daemon: self.daemon,
             parts: &|owing| owing.contains(&OWING).then_some(0.1),
         };
         self.core.look(&self.sights, context)
@@ -269,4 +272,23 @@ fn a_tenant_that_was_alone_has_neighbours_as_soon_as_another_one_takes_a_contain
     assert_eq!((stand.asks(Duration::ZERO).len(), stand.asks(LOOK).len()), (0, 0));
     stand.take(3, QUIET, far(1));
     assert_eq!(stand.asks(LOOK), [(1, weight(WHOLE / 2)), (2, weight(WHOLE / 2))]);
+}
+
+#[test]
+fn the_processors_of_the_daemon_are_left_to_it_and_what_is_confined_is_known_until_the_contrary_is() {
+    let mut stand = Stand::new();
+    let one = stand.take(1, OWING, near(16));
+    let _ = stand.take(2, QUIET, near(16));
+    (stand.owes, stand.daemon) = (true, 3.0);
+    let changes = stand.after(LOOK).here;
+    let (computes_on_three, one_works) = (4, 0);
+    let left = Confinement::Last(16 - computes_on_three - one_works);
+    assert_eq!(changes[&one].confinement, Some(left));
+    assert_eq!(stand.core.confinement(one), Confinement::All, "nobody has said that it was made");
+    stand.core.was_given(one, changes[&one]);
+    assert_eq!(stand.core.confinement(one), left);
+    stand.core.was_refused(one, stand.now);
+    assert_eq!(stand.core.confinement(one), left, "as it was last known");
+    stand.core.leave(one);
+    assert_eq!(stand.core.confinement(one), Confinement::All);
 }

@@ -38,9 +38,9 @@ impl Processors {
         (!all.is_empty()).then_some(Self { file, all })
     }
 
-    /// How many it has while it is not confined.
-    pub(super) fn count(&self) -> usize {
-        self.all.len()
+    /// Those that it has while it is not confined.
+    pub(super) fn all(&self) -> &[usize] {
+        &self.all
     }
 
     /// Where its programs may run now.
@@ -125,7 +125,7 @@ mod tests {
             let processors = Processors::of(&group, true).expect("processors");
             let written = || fs::read_to_string(&processors.file).expect("a file");
             let all = CpusetSight::Confined(Confinement::All);
-            assert_eq!((processors.count(), processors.cpuset()), (4, all));
+            assert_eq!((processors.all().len(), processors.cpuset()), (4, all));
             for (to, is) in [(Confinement::Last(2), "4,8"), (Confinement::All, "2-4,8")] {
                 processors.confine(to).expect("written");
                 assert_eq!((written().as_str(), processors.cpuset()), (is, CpusetSight::Confined(to)));
@@ -136,7 +136,7 @@ mod tests {
             }
             // Somebody has chosen its processors, or an earlier daemon has.
             fs::write(&processors.file, "3-4\n").expect("a file");
-            let count = |is_new| Processors::of(&group, is_new).expect("processors").count();
+            let count = |is_new| Processors::of(&group, is_new).expect("processors").all().len();
             assert_eq!((count(true), count(false)), (2, 4));
         }
     }
