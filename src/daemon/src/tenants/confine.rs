@@ -8,7 +8,7 @@
 //!
 //! So the tenants that owe have all processors but those on which the daemon computes, and but one more for
 //! each container in which programs of others are at work; or their own parts, if those are more. The daemon
-//! keeps off what they have ([`crate::processors`]), unless it computes on more processors than are left. It
+//! keeps off what they have (`processors.rs`), unless it computes on more processors than are left. It
 //! must always leave one processor to everybody else, and one to them.
 
 /// The processors of a machine, and who wants them.
