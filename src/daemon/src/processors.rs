@@ -57,7 +57,8 @@ pub(crate) struct OwnThreads {
     used: OwnUse,
     /// On how many processors they compute.
     compute_on: f64,
-    /// Where they were last told to run, if that is not everywhere.
+    /// Where they were last told to run, if that is not everywhere. None of the processors: not all of the
+    /// threads were told.
     told: Option<BTreeSet<usize>>,
 }
 
@@ -81,9 +82,7 @@ impl OwnThreads {
         debug!(?these, self.compute_on, ?wanted, ?done, "the daemon's threads keep off processors");
         // A filter of system calls forbids it, and will the next time.
         let is_forbidden = matches!(&done, Err(error) if error.kind() == io::ErrorKind::PermissionDenied);
-        if done.is_ok() || is_forbidden {
-            self.told = wanted;
-        }
+        self.told = if done.is_ok() || is_forbidden { wanted } else { Some(BTreeSet::new()) };
     }
 
     /// Whether there are processors on which they do not run, although the daemon has them.
@@ -211,6 +210,12 @@ mod tests {
         assert_eq!(seen(), [all.clone(), all.clone()], "never without one");
         own.keep_off(&others);
         assert_eq!(own.are_kept_off(), all.len() > 1);
+        own.keep_off(&BTreeSet::new());
+        assert!(!own.are_kept_off());
+        // Some of the threads may have been told by a call that failed in the middle.
+        run_on(&first).expect("kept off");
+        own.told = Some(BTreeSet::new());
+        assert!(own.are_kept_off());
         own.keep_off(&BTreeSet::new());
         assert!(!own.are_kept_off());
         assert_eq!((allowed(), seen()), (all.clone(), [all.clone(), all.clone()]));
