@@ -1,12 +1,12 @@
-//! The processors on which the threads of this daemon run: those that it was started with, but for the ones
-//! to which programs are confined at the moment ([`mod@crate::tenants::confine`]).
+//! Keeps the threads of this daemon off the processors to which programs are confined at the moment
+//! ([`mod@crate::tenants::confine`]).
 //!
 //! A disk and a network wake a thread wherever they interrupt. Where light programs sleep and wake thousands
-//! of times a second, the thread then waits for its processor for tens of milliseconds (`bench/README.md`),
-//! and if it is the one that syncs the journal, everybody waits with it.
+//! of times a second, the thread then waits for its processor for tens of milliseconds (`bench/README.md`).
+//! If that thread syncs the journal, every commit waits with it.
 //!
-//! It must never leave the daemon fewer processors than it computes on, nor give it one that it was not
-//! started with.
+//! It must never leave the daemon fewer processors than the daemon computes on. It must never give it one
+//! that it was not started with.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -69,8 +69,8 @@ impl OwnThreads {
         self.compute_on
     }
 
-    /// Lets all of them, and those that they start, run on all processors of the daemon but `these`; on all
-    /// of them if fewer would be left than they compute on. If that fails, the next call tries it again.
+    /// Lets the threads, and those that they start, run on all processors of the daemon but `these`. If fewer
+    /// would be left than they compute on, they run on all. If that fails, the next call tries it again.
     pub(crate) fn keep_off(&mut self, these: &BTreeSet<usize>) {
         let own = &start().own;
         let left = without(own, these, self.compute_on);
@@ -106,7 +106,7 @@ fn run_on(these: &BTreeSet<usize>) -> io::Result<()> {
     let mut set = CpuSet::new();
     these.iter().for_each(|number| set.set(*number));
     let mut result = Ok(());
-    // A new thread has the processors of the one that starts it, so it can come with the old ones meanwhile.
+    // A thread that starts meanwhile has the processors of the thread that started it: perhaps the old ones.
     let mut seen = BTreeSet::new();
     loop {
         let mut found = threads()?;

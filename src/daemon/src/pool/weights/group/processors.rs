@@ -38,7 +38,7 @@ impl Processors {
         (!all.is_empty()).then_some(Self { file, all })
     }
 
-    /// Those that it has while it is not confined.
+    /// The processors that it has while it is not confined.
     pub(super) fn all(&self) -> &[usize] {
         &self.all
     }
