@@ -1,9 +1,12 @@
 //! Tenants side by side: how much each container weighs, which processors it has, and that a flood of every
 //! kind takes nothing of what another tenant may have. Facts only, no times: those are the benchmark's.
 
+#[path = "neighbours/kernel.rs"]
+mod kernel;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -11,65 +14,11 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use self::kernel::{in_steps, numbers, processors, processors_of, shares};
 use crate::support::{Daemon, EngineProxy, Mode, PATIENCE, Request, Setup, Store, engine_host, within};
 use crate::tenants::{add, call, daemon, document, metrics, python};
 
 const SLEEP: &str = "import time; time.sleep(300)";
-
-/// What this machine's kernel was told of a container, once it has started, in a file with the first of these
-/// names, or in the second version of control groups with the second one.
-fn told(id: &str, names: [&str; 2]) -> Option<String> {
-    fn find(folder: &Path, id: &str, depth: u32) -> Option<PathBuf> {
-        let folders = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
-        let folders: Vec<_> = folders.filter(|path| path.is_dir() && !path.is_symlink()).collect();
-        let is_its =
-            |path: &&PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().contains(id));
-        let found = folders.iter().find(is_its).cloned();
-        found.or_else(|| folders.iter().filter(|_| depth > 0).find_map(|path| find(path, id, depth - 1)))
-    }
-    let mounted = Path::new("/sys/fs/cgroup");
-    let kind = names[0].split_once('.').expect("a kind").0;
-    let own = mounted.join(kind);
-    let (mounted, name) = if own.is_dir() { (own.as_path(), names[0]) } else { (mounted, names[1]) };
-    let told = std::fs::read_to_string(find(mounted, id, 3)?.join(name)).ok()?;
-    Some(told.trim().to_owned())
-}
-
-/// The CPU shares of a container. In the second version of control groups they are computed from its weight,
-/// which has coarser steps.
-fn shares(id: &str) -> Option<u64> {
-    let told: u64 = told(id, ["cpu.shares", "cpu.weight"])?.parse().expect("a number");
-    Some(if Path::new("/sys/fs/cgroup/cpu").is_dir() { told } else { told * 1024 / 100 })
-}
-
-/// What [`shares`] returns for a container that was given so many.
-fn in_steps(shares: u64) -> u64 {
-    if Path::new("/sys/fs/cgroup/cpu").is_dir() { shares } else { (shares * 100 / 1024).max(1) * 1024 / 100 }
-}
-
-/// The processors on which the programs of a container may run.
-fn processors(id: &str) -> Option<String> {
-    told(id, ["cpuset.effective_cpus", "cpuset.cpus.effective"])
-}
-
-/// The processors on which the threads of the daemon may run: one list if that is the same for all.
-fn processors_of(d: &Daemon) -> BTreeSet<String> {
-    let folder = format!("/proc/{}/task", d.pid());
-    let threads = std::fs::read_dir(folder).expect("threads").flatten();
-    let status = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("status")).ok());
-    let list = status.filter_map(|status| {
-        let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
-        Some(line.trim().to_owned())
-    });
-    list.collect()
-}
-
-/// The numbers of a list such as `0-3,8`.
-fn numbers(list: &str) -> BTreeSet<usize> {
-    let ranges = list.split(',').map(|range| range.split_once('-').unwrap_or((range, range)));
-    let number = |text: &str| text.parse::<usize>().expect("a number");
-    ranges.flat_map(|(first, last)| number(first)..=number(last)).collect()
-}
 
 /// Waits until all threads of the daemon may run on all of these processors but those to which a container is
 /// confined.
@@ -90,7 +39,7 @@ async fn daemon_keeps_off(d: &Daemon, all: &str) {
     .await;
 }
 
-/// Its other bounds.
+/// The bounds of a container but for its weight and its processors.
 fn bounds(id: &str) -> Option<String> {
     let all =
         ["Memory", "MemorySwap", "NanoCpus", "PidsLimit"].map(|name| format!("{{{{.HostConfig.{name}}}}}"));
