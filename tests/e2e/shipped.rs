@@ -18,7 +18,7 @@ mod updates;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -71,8 +71,13 @@ fn program() -> &'static Path {
 /// An image of the daemon with a name of its own, removed when this is dropped.
 struct DaemonImage(String);
 
+/// Held while such an image is made or removed: the same content is the same image, so an image of one test
+/// would take steps from the cache that the end of another test removes meanwhile.
+static DAEMON_IMAGES: Mutex<()> = Mutex::new(());
+
 impl DaemonImage {
     fn build() -> DaemonImage {
+        let _alone = DAEMON_IMAGES.lock();
         let name = format!("paddock-test-daemon-{}", paddock::id::random_hex::<6>());
         run(Command::new(repo("deploy/image")).arg(&name).env("PADDOCK_PROGRAM", program()));
         DaemonImage(name)
@@ -81,6 +86,7 @@ impl DaemonImage {
 
 impl Drop for DaemonImage {
     fn drop(&mut self) {
+        let _alone = DAEMON_IMAGES.lock();
         let _ = Command::new("docker").args(["rmi", "-f", &self.0]).output();
     }
 }

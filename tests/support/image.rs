@@ -27,11 +27,12 @@ impl Image {
         Image::built(context, &["--label", "sandbox.runner=no"])
     }
 
+    /// Builds without the cache of the engine: another test may remove an image whose steps it would take.
     fn built(context: &Path, options: &[&str]) -> Image {
         let name = format!("paddock-test-{}", paddock::id::random_hex::<6>());
         let build = Command::new("docker")
             .env("DOCKER_BUILDKIT", "0")
-            .args(["build", "-q", "--force-rm", "-t", &name])
+            .args(["build", "-q", "--no-cache", "--force-rm", "-t", &name])
             .args(options)
             .arg(context)
             .output()
