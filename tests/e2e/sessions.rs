@@ -1,6 +1,7 @@
 //! MCP sessions: they survive the daemon, their answers survive a lost connection, and their end ends their
 //! runs.
 
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use crate::support::{Daemon, Opened, Ran, Request, events};
@@ -91,6 +92,24 @@ async fn a_session_and_its_files_survive_the_daemon() {
     d.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn every_request_of_a_client_that_reconnects_is_answered() {
+    const CLIENTS: usize = 50;
+    let d = Daemon::start().await;
+    let clients = join_all((0..CLIENTS).map(|_| Client::begin(&d))).await;
+    let d = Daemon::with().store(&d.crash().await).start().await;
+    let list = |client: &Client, id: usize| {
+        let list = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/list" });
+        tokio::spawn(client.request(&d, "POST").json(&list).send())
+    };
+    let asked: Vec<_> = clients.iter().flat_map(|client| (1..9).map(|id| (id, list(client, id)))).collect();
+    for (id, answer) in asked {
+        let text = answer.await.expect("no panic").expect(200).text();
+        assert!(events(&text).iter().any(|event| event["id"] == id && event["result"].is_object()), "{text}");
+    }
+    d.stop().await;
+}
+
 #[tokio::test]
 async fn a_session_belongs_to_its_token_and_is_gone_after_its_end() {
     let d = Daemon::start().await;
@@ -101,8 +120,7 @@ async fn a_session_belongs_to_its_token_and_is_gone_after_its_end() {
     let mark = d.log.mark();
     let (answer, ()) = tokio::join!(client.call(&d, 2, "touch /tmp/begun; sleep 60").send(), async {
         let view = d.view().await;
-        let begun = "until [ -e /tmp/begun ]; do sleep 0.02; done";
-        view.exec(&view.the_container("sh").await, &["sh", "-c", begun]).await;
+        view.begun(&view.the_container("sh").await).await;
         client.request(&d, "DELETE").send().await.expect(204);
         d.log.line_since(mark, "session closed").await;
     });

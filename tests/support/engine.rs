@@ -151,6 +151,12 @@ impl View {
         String::from_utf8_lossy(&said).into_owned()
     }
 
+    /// Waits until a program in this container has made `/tmp/begun`.
+    pub(crate) async fn begun(&self, id: &ContainerId) {
+        let look = "until [ -e /tmp/begun ]; do sleep 0.02; done; echo seen";
+        assert_eq!(self.exec(id, &["sh", "-c", look]).await, "seen\n");
+    }
+
     /// Everything that the engine reports about a container, as text.
     pub(crate) async fn inspect(&self, id: &ContainerId) -> String {
         self.ask(&format!("GET /containers/{id}/json"), "").await

@@ -27,6 +27,7 @@ mod post;
 mod preference;
 mod progress;
 mod replay;
+mod restore;
 mod result;
 mod resume;
 mod rounds;

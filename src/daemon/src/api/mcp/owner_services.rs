@@ -20,6 +20,7 @@ use super::handler::Handler;
 use super::in_memory::SessionsInMemory;
 use super::on_disk::SessionsOnDisk;
 use super::replay::{Replay, SharedReplay};
+use super::restore::Restorations;
 use super::rounds::ParkedCalls;
 use super::{McpConfig, McpStops};
 #[cfg(feature = "conformance-fixtures")]
@@ -78,6 +79,7 @@ impl OwnerServices {
         let handler =
             move || Handler::of_request(tools.clone(), owner.clone(), calls.clone(), parked.clone());
         let full = service(handler.clone(), manager.clone(), with_sessions, config);
+        let full = Restorations::new(manager.clone()).of(full);
         // A bare call ends with its connection: no events are kept for it.
         let bare = service(handler, Arc::default(), without, config);
         Self { full, bare, manager, replay, in_memory, on_disk, stop }
