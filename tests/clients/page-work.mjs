@@ -311,7 +311,7 @@ export async function elsewhere({ browser, url }) {
   await says(page, '#output-empty', 'appears here')
   assert.equal(await page.textContent('#status'), '', 'the other conversation says nothing of this one')
   // A run that ends while another conversation is open.
-  await write(page, 'import time\nprint("begun", flush=True)\ntime.sleep(2)')
+  await write(page, 'import time\nprint("begun", flush=True)\ntime.sleep(6)')
   await page.click('#run')
   await says(page, '#stdout', 'begun')
   await page.click('#conversation-new')

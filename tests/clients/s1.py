@@ -179,9 +179,9 @@ async def tools():
 
         # Not waited for, by either tool; found by the list, its status, and its output, while it runs and at
         # the end.
-        begun = await client.good("execute_code", command="sleep 2; echo finished", wait_for_completion=False)
+        begun = await client.good("execute_code", command="sleep 5; echo finished", wait_for_completion=False)
         assert begun["status"] == "running", begun
-        first, second = begun["execution_id"], await client.begin("sleep 2; echo finished >&2; exit 3")
+        first, second = begun["execution_id"], await client.begin("sleep 5; echo finished >&2; exit 3")
         listed = (await client.good("list_executions"))["executions"]
         assert [one["execution_id"] for one in listed[-2:]] == [first, second] and len(listed) == 4, listed
         assert [one["status"] for one in listed] == ["completed", "completed", "running", "running"], listed

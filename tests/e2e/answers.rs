@@ -80,7 +80,7 @@ async fn a_model_reads_the_exact_output_and_nothing_twice() {
     let ran = client.call("execute_code", json!({ "command": "echo out; echo err >&2; exit 3" })).await;
     assert_eq!(ran.said, "out\nerr\n[exit code 3]");
     let ran =
-        client.call("execute_code", json!({ "command": "echo a; sleep 9", "timeout_seconds": 1 })).await;
+        client.call("execute_code", json!({ "command": "echo a; sleep 30", "timeout_seconds": 5 })).await;
     assert_eq!(ran.said, "a\n[timeout]");
     let begun = client.call("execute_code_async", json!({ "command": "sleep 50" })).await;
     assert!(begun.said.contains(&format!("execution_id: {}", begun.text("execution_id"))), "{}", begun.said);

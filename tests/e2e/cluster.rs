@@ -295,8 +295,9 @@ async fn nobody_is_a_node_without_the_key() {
 async fn a_request_is_passed_on_once_and_then_refused() {
     let (common, a, b) = two().await;
     common.give("s", "b");
-    a.session("s").python("print(1)").await.expect_stdout("1\n");
-    // The owner changes, and a still believes what it knew.
+    b.session("s").python("print(1)").await.expect_stdout("1\n");
+    a.request("GET", "/sessions/s/files").send().await.expect(200);
+    // The owner changes, and a still believes for some seconds what it knew.
     common.give("s", "c");
     let refused = a.request("GET", "/sessions/s/files").send().await;
     assert_eq!((refused.status, refused.header("retry-after")), (503, "1".into()), "{}", refused.text());

@@ -178,11 +178,12 @@ async fn verify_session(d: &Daemon, mut clients: Vec<&mut Client>, language: &st
 
 /// Soon after the daemon has started, nothing on the engine is without a purpose: every container is leased,
 /// or idle, or was taken over as idle.
-async fn expect_tidy(d: &Daemon, view: &View, warm: usize, up: Instant, within: Duration) {
+async fn expect_tidy(d: &Daemon, view: &View, warm: usize, within: Duration) {
+    let begun = Instant::now();
     let leases = d.store.path().join("leases");
     let idle = warm * LANGUAGES + idle_taken_over(&d.log.text());
     while let Some(why) = view.purposeless(&leases, idle).await {
-        assert!(up.elapsed() < within, "after {within:?}: {why}\n{}", d.log.text());
+        assert!(begun.elapsed() < within, "after {within:?}: {why}\n{}", d.log.text());
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
@@ -239,7 +240,7 @@ async fn no_kill_loses_anything_that_was_acknowledged() {
         let up = Instant::now();
         let language = if chance.once_in(4) { "python" } else { "sh" };
         verify(&d, &mut clients, language).await;
-        expect_tidy(&d, &d.view().await, warm, up, TIDY).await;
+        expect_tidy(&d, &d.view().await, warm, TIDY).await;
         let ready = up.elapsed();
         let kill = Kill::draw(&mut chance);
         let load = join_all(clients.iter_mut().map(|client| client.work(&d, &|| false)));
@@ -256,11 +257,10 @@ async fn no_kill_loses_anything_that_was_acknowledged() {
         killed += 1;
     }
     let d = setup(&store).start().await;
-    let up = Instant::now();
     for language in ["sh", "python"] {
         verify(&d, &mut clients, language).await;
     }
-    expect_tidy(&d, &d.view().await, 0, up, TIDY).await;
+    expect_tidy(&d, &d.view().await, 0, TIDY).await;
     d.stop().await;
     expect_clean(&store);
     let tally = tell(&clients, &format!("{killed} kills in {:?}", begun.elapsed()));

@@ -20,7 +20,7 @@ use self::files::{Dashboard, words};
 use self::load::load;
 use self::prometheus::{Prometheus, promtool, read, repo};
 use crate::cluster;
-use crate::support::{self, Daemon};
+use crate::support::{self, Daemon, field};
 
 /// A token that gives access only to the metrics.
 const TOKEN: &str = "only-for-the-metrics-1";
@@ -231,15 +231,17 @@ fn each_family_is_looked_at(
 /// Removes a container under its running program: one alert must fire, although the metric never counted
 /// before.
 async fn an_alert_fires_at_the_first_time(d: &Daemon, p: &Prometheus) {
-    let (view, mark) = (d.view().await, d.log.mark());
+    let (s, view, mark) = (d.session("s"), d.view().await, d.log.mark());
+    s.sh("true").await.expect_success();
+    let line = d.log.line_since(mark, " ended ").await;
+    let container = field(&line, "container").expect("a container");
+    let mut containers = view.containers_for("sh").await.into_iter().map(|one| one.id);
+    let container = containers.find(|id| id.as_str().starts_with(&container)).expect("that of the session");
     let lose = async {
-        d.log.line_since(mark, "path=/mcp").await;
-        for container in view.containers_for("sh").await {
-            view.kill(&container.id).await;
-        }
+        view.begun(&container).await;
+        view.kill(&container).await;
     };
-    let s = d.session("s");
-    let (ran, ()) = join!(async { s.sh("sleep 60").await }, lose);
+    let (ran, ()) = join!(async { s.sh("touch /tmp/begun; sleep 60").await }, lose);
     ran.expect_error("lost");
     p.until(r#"ALERTS{alertname="PaddockRunsLost",alertstate="firing"}"#).await;
     assert_eq!(p.firing().await, BTreeSet::from(["PaddockRunsLost".to_owned()]));

@@ -8,9 +8,6 @@ use tokio::join;
 
 use crate::support::{Daemon, PrivateEngine, View};
 
-/// Ends once the program has begun.
-const BEGUN: [&str; 3] = ["sh", "-c", "until [ -e /tmp/begun ]; do sleep 0.02; done"];
-
 #[tokio::test]
 async fn an_engine_that_dies_during_a_run_loses_that_run_and_nothing_else() {
     let mut engine = PrivateEngine::with_image("paddock-example-sh").await;
@@ -23,7 +20,7 @@ async fn an_engine_that_dies_during_a_run_loses_that_run_and_nothing_else() {
     let begun = Instant::now();
     let code = "echo begun; touch /tmp/begun; sleep 60";
     let (ran, health) = join!(async { s.sh(code).timeout(50.0).await }, async {
-        view.exec(&container, &BEGUN).await;
+        view.begun(&container).await;
         engine.kill();
         d.log.line_since(mark, "the engine does not answer").await;
         d.health().await
@@ -58,7 +55,7 @@ async fn a_run_on_a_direct_carrier_does_not_notice_that_its_engine_died() {
     let mark = d.log.mark();
     let code = "echo begun; touch /tmp/begun; until [ -e go ]; do sleep 0.02; done; echo ended | tee made";
     let (ran, ()) = join!(async { s.sh(code).timeout(50.0).await }, async {
-        view.exec(&container, &BEGUN).await;
+        view.begun(&container).await;
         engine.kill();
         d.log.line_since(mark, "the engine does not answer").await;
         std::fs::write(format!("/proc/{pid}/root/data/go"), "").expect("a file for the program");

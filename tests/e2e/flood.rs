@@ -199,7 +199,7 @@ async fn a_queue_of_large_calls_in_one_session_delays_no_other_session() {
     const CALLS: usize = 24;
     const WAITING: usize = 5;
     let d = Daemon::start().await;
-    let first = async { d.session("full").sh("sleep 12").await };
+    let first = async { d.session("full").sh("until [ -e /tmp/go ]; do sleep 0.05; done").await };
     let large =
         format!(r#"{{"conversationId":"full","filename":"f","content":"{}"}}"#, "A".repeat(6_000_000));
     let meanwhile = async {
@@ -223,7 +223,9 @@ async fn a_queue_of_large_calls_in_one_session_delays_no_other_session() {
             assert!(refused.contains("queue_full"), "{refused:.300}");
         }
         let other = async { d.session("other").upload("f", &vec![b'x'; 100_000]).await };
-        within(Duration::from_secs(5), "a call of another session", other).await.expect_success();
+        within(PATIENCE, "a call of another session", other).await.expect_success();
+        let view = d.view().await;
+        view.exec(&view.the_container("sh").await, &["touch", "/tmp/go"]).await;
         queue
     };
     let (first, mut queue) = tokio::join!(first, meanwhile);

@@ -134,7 +134,7 @@ async fn a_folder_that_is_gone_or_a_link_stops_the_start_and_a_link_that_comes_l
     let refused = with(&[("docs", &docs.with_file_name("gone"), &[])]).refusal().await;
     assert!(refused.said.contains("does not exist"), "{refused:?}");
 
-    let d = with(&[("docs", &docs, &[])]).set("pool.wait", "3s").start().await;
+    let d = with(&[("docs", &docs, &[])]).set("pool.wait", "20s").start().await;
     d.session("early")
         .run("python", "print(open('/mnt/docs/a.txt').read(), end='')")
         .await

@@ -280,13 +280,7 @@ async fn the_containers_of_a_tenant_that_is_alone_are_left_as_they_are() {
         let arguments = json!({ "language": "python", "code": SLEEP, "conversationId": format!("m{n}") });
         running.spawn(call(&d, crate::support::TOKEN, "run_code", arguments).try_send());
     }
-    let two = async || d.view().await.containers().await.len() == 2;
-    within(PATIENCE, "two containers", async {
-        while !two().await {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    })
-    .await;
+    come_to(&d, shares, "two containers", |now| now.values().sum::<usize>() == 2).await;
     // The looks of more than a second.
     tokio::time::sleep(Duration::from_millis(1500)).await;
     assert_eq!(counts(&d, shares).await, BTreeMap::from([(1024, 2)]));

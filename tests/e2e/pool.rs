@@ -78,16 +78,17 @@ async fn the_longest_idle_session_is_evicted_and_keeps_its_files() {
 
 #[tokio::test]
 async fn a_call_that_waited_too_long_for_busy_sessions_is_told_so() {
-    let d = Daemon::with().set("sessions.max", 1).set("pool.wait", "2s").start().await;
+    // Calls wait no longer for a container that starts, and beside other tests it takes some seconds.
+    let d = Daemon::with().set("sessions.max", 1).set("pool.wait", "8s").start().await;
     let (a, b) = (d.session("a"), d.session("b"));
     let mark = d.log.mark();
-    let (ran, refused) = join!(async { a.sh("echo go; sleep 5").await }, async {
+    let (ran, refused) = join!(async { a.sh("echo go; sleep 15").await }, async {
         d.log.line_since(mark, "armed").await;
         b.sh("echo x").await.expect_error("max_sessions")
     });
     ran.expect_stdout("go\n");
     let message = refused.text("message");
-    assert!(message.contains("sessions.max") && message.contains("2 s"), "{message}");
+    assert!(message.contains("sessions.max") && message.contains("8 s"), "{message}");
     b.sh("echo x").await.expect_stdout("x\n");
     d.stop().await;
 }
@@ -184,17 +185,18 @@ async fn queues_are_limited() {
 
 #[tokio::test]
 async fn no_call_waits_longer_than_configured() {
-    let d = Daemon::with().set("pool.max_containers", 1).set("pool.wait", "3s").start().await;
+    // Calls wait no longer for a container that starts, and beside other tests it takes some seconds.
+    let d = Daemon::with().set("pool.max_containers", 1).set("pool.wait", "8s").start().await;
     let (a, b) = (d.session("a"), d.session("b"));
     let mark = d.log.mark();
-    let (ran, (took, refused)) = join!(async { a.sh("echo a; sleep 10").await }, async {
+    let (ran, (took, refused)) = join!(async { a.sh("echo a; sleep 25").await }, async {
         d.log.line_since(mark, "armed").await;
         let begun = Instant::now();
         let refused = b.sh("echo b").await.expect_error("queue_full");
         (begun.elapsed(), refused)
     });
     ran.expect_stdout("a\n");
-    assert!(Duration::from_secs(3) <= took && took < Duration::from_secs(10), "{took:?}");
+    assert!(Duration::from_secs(8) <= took && took < Duration::from_secs(20), "{took:?}");
     assert!(refused.text("message").contains("in use"), "{}", refused.document);
     // If no further container may be started, an idle session is evicted for one.
     b.sh("echo b").await.expect_stdout("b\n");
@@ -205,7 +207,7 @@ async fn no_call_waits_longer_than_configured() {
 async fn a_session_that_is_idle_too_long_loses_its_container() {
     let d = Daemon::with()
         .set("pool.idle", 1)
-        .set("pool.idle_ttl", "2s")
+        .set("pool.idle_ttl", "6s")
         .set("sessions.ttl", "1s")
         .set("sessions.sweep", "1s")
         .start()

@@ -323,11 +323,13 @@ async fn the_limits_of_an_upload_hold_and_a_refused_one_leaves_nothing() {
     assert!(whole.starts_with("HTTP/1.1 201"), "{whole}");
     assert_eq!(get(&d, "s", "x").await.text(), "abc");
     // The journal names the saved contents until the next checkpoint.
-    let begun = Instant::now();
-    while std::fs::read_dir(d.store.path().join("tmp")).expect("tmp").count() > 0 {
-        assert!(begun.elapsed() < Duration::from_secs(15), "staged files are left");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    let staged = d.store.path().join("tmp");
+    within(PATIENCE, "the end of the staged files", async {
+        while std::fs::read_dir(&staged).expect("a folder").count() > 0 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    })
+    .await;
     d.stop().await;
 }
 

@@ -113,7 +113,7 @@ async fn a_run_that_takes_too_long_is_ended_and_its_files_are_kept() {
         let ran = s.run(language, code).timeout(1.0).await;
         let took = begun.elapsed().as_secs_f64();
         let ran = ran.expect_exit(-1).expect_limit(Some("wall_time"));
-        assert!((1.0..2.5).contains(&took), "it took {took} s");
+        assert!((1.0..10.0).contains(&took), "it took {took} s, and ends by itself after 60 or never");
         assert_eq!(ran.document["timed_out"], true);
         assert_eq!(ran.stdout(), "begun\n");
         assert!(ran.stderr().ends_with("Execution timed out after 1 seconds"), "{}", ran.stderr());

@@ -60,7 +60,7 @@ async fn works(s: &Session<'_>) {
 }
 
 /// PID 1 shows a program nothing, and what a program does to it harms only its own session's container.
-async fn protected(s: &Session<'_>, in_gvisor: bool) {
+async fn protected(seen: &View, s: &Session<'_>, in_gvisor: bool) {
     // gVisor shows the environment and the map of memory of any process of the same user; PID 1 has no secret
     // in them.
     let files = if in_gvisor { "mem" } else { "mem environ maps" };
@@ -72,8 +72,13 @@ async fn protected(s: &Session<'_>, in_gvisor: bool) {
     );
     s.sh(&looks).await.expect_stdout("done\n");
     // gVisor lets a program kill PID 1, and with it the container.
+    let before = seen.the_container("sh").await;
+    let mut happenings = seen.follow().await;
     let killed = s.sh("kill -9 1; kill -STOP 1; kill -9 -1; sleep 1").await;
     assert_eq!(killed.exit_code(), if in_gvisor { -1 } else { 137 }, "{}", killed.document);
+    if in_gvisor {
+        happenings.removal_of(&before, PATIENCE).await;
+    }
     s.sh("echo still here; cat f").await.expect_stdout("still here\nkept\n");
 }
 
@@ -88,7 +93,7 @@ async fn a_runner_runs_under_gvisor_beside_others_under_runc() {
     let s = d.session("s");
     works(&s).await;
     s.sh("uname -r").await.expect_stdout(GVISOR);
-    protected(&s, true).await;
+    protected(&view(&engine, &d).await, &s, true).await;
     // Files follow the session into the container of another runner, under runc.
     s.run("perl", "print `uname -r`; print `cat f`").await.expect_stdout(&format!("{}kept\n", own_kernel()));
     let seen = view(&engine, &d).await;
@@ -219,7 +224,7 @@ async fn an_engine_that_maps_users_serves_and_root_in_it_is_nobody() {
     let d = on(&engine).start().await;
     let s = d.session("s");
     works(&s).await;
-    protected(&s, false).await;
+    protected(&view(&engine, &d).await, &s, false).await;
     s.sh("cat /proc/self/uid_map | tr -s ' '").await.expect_stdout(" 0 500000 65536\n");
     let seen = view(&engine, &d).await;
     let container = seen.the_container("sh").await;
@@ -250,6 +255,6 @@ async fn a_rootless_engine_serves_and_doctor_says_what_it_does_not_bound() {
     let d = on(&engine).start().await;
     let s = d.session("s");
     works(&s).await;
-    protected(&s, false).await;
+    protected(&view(&engine, &d).await, &s, false).await;
     d.stop_on(&engine.host()).await;
 }

@@ -114,7 +114,7 @@ impl Server {
         let id = self.send("tools/call", call(&format!("touch /tmp/begun; {code}"))).await;
         let view = View::of(&store.owner()).await;
         let container = view.the_container("sh").await;
-        view.exec(&container, &["sh", "-c", "until [ -e /tmp/begun ]; do sleep 0.02; done"]).await;
+        view.begun(&container).await;
         id
     }
 
@@ -271,7 +271,7 @@ async fn a_daemon_that_is_told_to_stop_answers_first() {
     let arguments =
         json!({ "language": "sh", "code": "touch /tmp/begun; sleep 1; echo whole > f; echo done" });
     let id = server.send("tools/call", json!({ "name": "run_code", "arguments": arguments })).await;
-    view.exec(&container, &["sh", "-c", "until [ -e /tmp/begun ]; do sleep 0.02; done"]).await;
+    view.begun(&container).await;
     let store = d.store.clone();
     let (answer, _) = tokio::join!(server.answer(id), d.stop());
     Ran::of(answer).expect_stdout("done\n");
@@ -336,7 +336,7 @@ async fn a_call_during_which_the_daemon_died_is_answered_and_not_repeated() {
     let code = "echo x >> f; touch /tmp/begun; sleep 2";
     let arguments = json!({ "language": "sh", "code": code });
     let id = server.send("tools/call", json!({ "name": "run_code", "arguments": arguments })).await;
-    view.exec(&container, &["sh", "-c", "until [ -e /tmp/begun ]; do sleep 0.02; done"]).await;
+    view.begun(&container).await;
     let store = d.crash().await;
     let answer = server.answer(id).await;
     assert_eq!(answer["error"]["code"], -32603, "{answer}");

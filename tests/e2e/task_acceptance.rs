@@ -17,7 +17,7 @@ use crate::far::program::entry;
 use crate::far::{FAR, Far};
 use crate::model::Model;
 use crate::support::{Daemon, PATIENCE, Ran, TOKEN, within};
-use crate::task_world::{KEY, bash, daemon, events, expect_status, models, task, write};
+use crate::task_world::{KEY, bash, daemon, ended, events, expect_status, models, task, write};
 
 /// A file of a session, as bytes.
 async fn content(d: &Daemon, session: &str, path: &str) -> Vec<u8> {
@@ -140,17 +140,7 @@ async fn ten_tasks_run_at_once() {
     });
     let begun: Vec<Ran> = join_all(tasks).await;
     for (n, ran) in begun.iter().enumerate() {
-        let id = ran.text("execution_id");
-        let over = async {
-            loop {
-                let wait = json!({ "execution_id": id, "wait": true });
-                if d.tool("get_execution_output", wait).await.document["status"] != "running" {
-                    return;
-                }
-            }
-        };
-        within(3 * PATIENCE, "the end of a task", over).await;
-        let status = d.tool("get_sandbox_status", json!({ "session_id": format!("s{n}") })).await;
+        let status = ended(&d, &format!("s{n}"), ran.text("execution_id")).await;
         expect_status(&status, "completed");
         assert_eq!(content(&d, &format!("s{n}"), "own.txt").await, n.to_string().as_bytes());
     }

@@ -6,8 +6,8 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::model::Model;
-use crate::support::{Daemon, PATIENCE, Ran, within};
-use crate::task_world::{bash, daemon, expect_status, running, task};
+use crate::support::{Daemon, Ran};
+use crate::task_world::{bash, daemon, ended, expect_status, running, task};
 
 /// The diff of an answer.
 async fn diff(d: &Daemon, ran: &Ran) -> String {
@@ -27,20 +27,6 @@ fn apply(folder: &Path, diff: &str, but: &[&str]) {
     git.current_dir(folder).env("GIT_CEILING_DIRECTORIES", folder.parent().expect("a parent"));
     let applied = git.output().expect("git");
     assert!(applied.status.success(), "{}\n{diff}", String::from_utf8_lossy(&applied.stderr));
-}
-
-/// The answer about the last task of a session, once it is over.
-async fn ended(d: &Daemon, session: &str, id: &str) -> Ran {
-    let over = async {
-        loop {
-            let wait = json!({ "execution_id": id, "wait": true });
-            if d.tool("get_execution_output", wait).await.document["status"] != "running" {
-                return;
-            }
-        }
-    };
-    within(2 * PATIENCE, "the end of the task", over).await;
-    d.tool("get_sandbox_status", json!({ "session_id": session })).await
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Daemon, PATIENCE, Ran, View, within};
 use crate::task_workspace::{daemon, image, said};
+use crate::task_world::finished;
 
 /// Leaves a file that git ignores, one in the home directory, and two that are saved.
 const LEAVES: &str = "echo node_modules/ > .gitignore; mkdir node_modules; echo dep > node_modules/dep; \
@@ -17,7 +18,7 @@ const LOOKS: &str = "cat node_modules/dep ~/tool mine.txt 2>&1 | tr '\\n' ' '";
 
 async fn task(d: &Daemon, session: &str, script: &str) -> Ran {
     let arguments = json!({ "task_description": script, "session_id": session, "timeout": 300 });
-    d.tool("execute_task", arguments).await
+    finished(d, session, d.tool("execute_task", arguments).await).await
 }
 
 async fn looks(d: &Daemon, session: &str) -> String {
@@ -150,8 +151,7 @@ async fn a_workspace_outlives_the_daemon_its_kill_a_new_image_and_a_broken_conta
     // The container dies under a task: what it had made is there, saved or not.
     let container = view.the_container("claude-code").await;
     let losing = async {
-        let begun = "until [ -e /tmp/begun ]; do sleep 0.02; done";
-        view.exec(&container, &["sh", "-c", begun]).await;
+        view.begun(&container).await;
         view.kill(&container).await;
     };
     let lost = "echo late > late.txt; echo dep2 > node_modules/dep; touch /tmp/begun; sleep 250";
@@ -172,7 +172,7 @@ async fn a_workspace_outlives_the_daemon_its_kill_a_new_image_and_a_broken_conta
         "params": { "name": "execute_task", "arguments": arguments } });
     let request = d.request("POST", "/mcp").set("accept", "application/json").json(&call);
     let asking = tokio::spawn(request.try_send());
-    view.exec(&container, &["sh", "-c", "until [ -e /tmp/begun ]; do sleep 0.02; done"]).await;
+    view.begun(&container).await;
     let store = d.crash().await;
     assert!(asking.await.expect("no panic").is_none(), "nobody answered");
     view.kill(&container).await;

@@ -6,7 +6,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::model::Model;
-use crate::support::{Daemon, PATIENCE, Ran, Setup, within};
+use crate::support::{Daemon, Ran, Setup, within};
+
+/// How long a task may take: it ends within seconds, but not on a machine that others keep busy.
+pub(crate) const LONG: Duration = Duration::from_secs(300);
 
 /// The key. Nothing of this test but the daemon and the model knows it.
 pub(crate) const KEY: &str = "sk-e2e-task-51c9e0aa7b";
@@ -44,11 +47,34 @@ pub(crate) fn write(path: &str, content: &str) -> Value {
     tool("Write", json!({ "file_path": path, "content": content }))
 }
 
-/// A task in a session.
+/// A task in a session, and what came of it; or only its beginning, where `more` says that nobody waits.
 pub(crate) async fn task(d: &Daemon, session: &str, more: Value) -> Ran {
     let mut arguments = json!({ "task_description": "do it", "session_id": session });
     more.as_object().expect("arguments").iter().for_each(|(name, value)| arguments[name] = value.clone());
-    d.tool("execute_task", arguments).await
+    let ran = d.tool("execute_task", arguments).await;
+    if more["wait_for_completion"] == false { ran } else { finished(d, session, ran).await }
+}
+
+/// What came of a task that a call waited for, even if it took longer than a call waits.
+pub(crate) async fn finished(d: &Daemon, session: &str, ran: Ran) -> Ran {
+    match ran.document["status"].as_str() {
+        Some("running") => ended(d, session, ran.text("execution_id")).await,
+        _ => ran,
+    }
+}
+
+/// The answer about the last task of a session, once this one is over.
+pub(crate) async fn ended(d: &Daemon, session: &str, id: &str) -> Ran {
+    let over = async {
+        loop {
+            let wait = json!({ "execution_id": id, "wait": true });
+            if d.tool("get_execution_output", wait).await.document["status"] != "running" {
+                return;
+            }
+        }
+    };
+    within(LONG, "the end of the task", over).await;
+    d.tool("get_sandbox_status", json!({ "session_id": session })).await
 }
 
 /// What was denied, as `tool: what`.
@@ -70,11 +96,6 @@ pub(crate) async fn events(d: &Daemon, id: &str) -> Vec<Value> {
 
 /// The running task of a session, once it has got so far that its agent says this.
 pub(crate) async fn running(d: &Daemon, session: &str, doing: &str) -> String {
-    running_within(PATIENCE, d, session, doing).await
-}
-
-/// The same, within a time.
-pub(crate) async fn running_within(patience: Duration, d: &Daemon, session: &str, doing: &str) -> String {
     let look = async {
         loop {
             let status = d.tool("get_sandbox_status", json!({ "session_id": session })).await;
@@ -84,7 +105,7 @@ pub(crate) async fn running_within(patience: Duration, d: &Daemon, session: &str
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
-    within(patience, doing, look).await
+    within(LONG, doing, look).await
 }
 
 /// The program of the task below, which the agent writes.

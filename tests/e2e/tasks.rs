@@ -4,10 +4,10 @@
 use serde_json::json;
 
 use crate::model::Model;
-use crate::support::{Daemon, PATIENCE, within};
+use crate::support::Daemon;
 use crate::task_world::{
-    RUN, SUM, bash, daemon, denied, events, expect_conversation, expect_status, expect_sum, numbers, running,
-    sum_turns, task, tool, write,
+    RUN, SUM, bash, daemon, denied, ended, events, expect_conversation, expect_status, expect_sum, numbers,
+    running, sum_turns, task, tool, write,
 };
 
 #[tokio::test]
@@ -212,16 +212,7 @@ async fn a_task_is_alone_in_its_session_is_cancelled_and_survives_the_daemon() {
     };
     let store = d.crash().await;
     let d = daemon(&model).store(&store).start().await;
-    let over = async {
-        loop {
-            let wait = json!({ "execution_id": id, "wait": true });
-            if d.tool("get_execution_output", wait).await.document["status"] != "running" {
-                return;
-            }
-        }
-    };
-    within(PATIENCE, "the end of the task", over).await;
-    let status = d.tool("get_sandbox_status", json!({ "session_id": "k" })).await;
+    let status = ended(&d, "k", &id).await;
     expect_status(&status, "completed");
     assert_eq!(status.document["files_created"], json!(["after.txt"]), "{}", status.document);
     assert_eq!(status.document["output"], "all done");

@@ -1,19 +1,14 @@
 //! Tasks of the real opencode in its image (`deploy/images agents`), with a model that answers by a script.
 //! Nothing is sent to another machine.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use crate::model::Model;
 use crate::support::{Daemon, Ran, Setup, within};
 use crate::task_world::{
-    KEY, RUN, SUM, denied, expect_conversation, expect_status, expect_sum, models, numbers, running_within,
-    sum_turns,
+    KEY, LONG, RUN, SUM, denied, ended, expect_conversation, expect_status, expect_sum, models, numbers,
+    running, sum_turns,
 };
-
-/// How long opencode may take: its program needs seconds of processor time to start.
-const LONG: Duration = Duration::from_secs(300);
 
 /// A daemon whose tasks have this model twice: with Anthropic's requests, and as `local` with OpenAI's.
 fn daemon(model: &Model) -> Setup {
@@ -35,32 +30,13 @@ fn write(path: &str, content: &str) -> Value {
     tool("write", json!({ "filePath": path, "content": content }))
 }
 
-/// A task of opencode in a session, and what came of it.
+/// A task of opencode in a session.
 async fn task(d: &Daemon, session: &str, mut arguments: Value) -> Ran {
     arguments["agent"] = "opencode".into();
     if arguments["model"].is_null() {
         arguments["model"] = "claude-scripted".into();
     }
-    let ran = crate::task_world::task(d, session, arguments).await;
-    if ran.document["status"] != "running" {
-        return ran;
-    }
-    // It starts within seconds, but on a busy machine not within those that a call waits.
-    ended(d, ran.document["execution_id"].as_str().expect("an id")).await;
-    d.tool("get_sandbox_status", json!({ "session_id": session })).await
-}
-
-/// Waits for the end of a task.
-async fn ended(d: &Daemon, id: &str) {
-    let over = async {
-        loop {
-            let wait = json!({ "execution_id": id, "wait": true });
-            if d.tool("get_execution_output", wait).await.document["status"] != "running" {
-                return;
-            }
-        }
-    };
-    within(LONG, "the end of the task", over).await;
+    crate::task_world::task(d, session, arguments).await
 }
 
 #[tokio::test]
@@ -221,7 +197,7 @@ async fn a_task_is_alone_in_its_session_is_cancelled_and_survives_the_daemon() {
     // Its stream has a use of a tool when that is over.
     model.says_to_agent(json!([bash("echo begun > begun.txt"), bash("sleep 300")])).await;
     let cancelling = async {
-        let id = running_within(LONG, &d, "s", "begun.txt").await;
+        let id = running(&d, "s", "begun.txt").await;
         let second = task(&d, "s", json!({})).await.expect_error("session_busy");
         assert_eq!(second.document["execution_id"], id, "{}", second.document);
         d.tool("cancel_execution", json!({ "execution_id": id, "force": true })).await;
@@ -235,7 +211,7 @@ async fn a_task_is_alone_in_its_session_is_cancelled_and_survives_the_daemon() {
     model.says_to_agent(turns).await;
     // The model's answer has arrived once its command runs: the next daemon could not give it again.
     let begun = async {
-        let id = running_within(LONG, &d, "k", "true").await;
+        let id = running(&d, "k", "true").await;
         let view = d.view().await;
         let containers = view.containers_for("opencode").await;
         let newest = containers.into_iter().max_by_key(|container| container.created).expect("that of k").id;
@@ -248,8 +224,7 @@ async fn a_task_is_alone_in_its_session_is_cancelled_and_survives_the_daemon() {
     };
     let store = d.crash().await;
     let d = daemon(&model).store(&store).start().await;
-    ended(&d, &id).await;
-    let status = d.tool("get_sandbox_status", json!({ "session_id": "k" })).await;
+    let status = ended(&d, "k", &id).await;
     expect_status(&status, "completed");
     assert_eq!(status.document["files_created"], json!(["after.txt"]), "{}", status.document);
     assert_eq!(status.document["output"], "all done");

@@ -1,13 +1,14 @@
 //! `run_python`, `read_artifact`, `list_artifacts`, `close_session`: what they return, refuse and leave.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 use tokio::join;
 
-use crate::support::{Daemon, PATIENCE, Ran, Session};
+use crate::cluster::metric;
+use crate::support::{Daemon, PATIENCE, Ran, Session, within};
 
 fn read<'d>(session: &Session<'d>, path: &str) -> crate::support::Call<'d> {
     session.tool("read_artifact").with("path", path)
@@ -16,10 +17,6 @@ fn read<'d>(session: &Session<'d>, path: &str) -> crate::support::Call<'d> {
 fn content(ran: &Ran) -> Vec<u8> {
     BASE64_STANDARD.decode(ran.text("content_base64")).expect("base64")
 }
-
-/// A run that reports by a file that it has begun, and then takes long.
-const LONG: &str =
-    "import time\nopen('begun', 'w').write('kept')\nprint('begun', flush=True)\ntime.sleep(60)";
 
 #[tokio::test]
 async fn python_runs_by_its_own_tool_and_time_limit() {
@@ -316,16 +313,23 @@ async fn closing_ends_running_and_waiting_calls_and_saves_the_files() {
     s.upload("first", b"1").await.expect_success();
     let mark = d.log.mark();
     let begun = Instant::now();
+    let long = "import time; open('begun', 'w').write('kept'); open('/tmp/begun', 'w'); time.sleep(60)";
     let (ran, waited, closed) = join!(
-        async { s.python(LONG).timeout(120.0).await },
+        async { s.python(long).timeout(120.0).await },
         async {
             d.log.line_since(mark, "armed").await;
             s.python("open('waited', 'w')").await
         },
         async {
             d.log.line_since(mark, "armed").await;
-            // Nothing outside shows that the code has begun and that the other call waits.
-            tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+            let view = d.view().await;
+            view.begun(&view.running("python").await).await;
+            let waits = async {
+                while metric(&d, "paddock_session_calls_waiting").await < 1.0 {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            };
+            within(PATIENCE, "a call that waits", waits).await;
             s.tool("close_session").await
         }
     );

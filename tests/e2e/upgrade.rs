@@ -150,8 +150,7 @@ async fn runs_in_containers_of_the_old_version_are_answered_and_lose_no_file() {
     let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
     let request = old.request("POST", "/mcp").json(&call);
     let calling = tokio::spawn(request.send());
-    let begun = "until [ -e /tmp/begun ]; do sleep 0.02; done; echo seen";
-    assert_eq!(view.exec(&old_container, &["sh", "-c", begun]).await, "seen\n");
+    view.begun(&old_container).await;
     let mark = old.log.mark();
     old.terminate();
     old.log.line_since(mark, "shutting down").await;
@@ -183,8 +182,7 @@ async fn killed_in_a_command(store: &Store, folder: &Path) -> (String, paddock::
     let execution = begun.text("execution_id").to_owned();
     let view = old.view().await;
     let container = view.the_container("python").await;
-    let seen = "until [ -e /tmp/begun ]; do sleep 0.02; done; echo seen";
-    assert_eq!(view.exec(&container, &["sh", "-c", seen]).await, "seen\n");
+    view.begun(&container).await;
     old.crash().await;
     (execution, container)
 }

@@ -322,7 +322,7 @@ async fn a_run_outlives_its_daemon_in_a_warm_part_too() {
                 print('two'); open('f', 'w').write('kept')";
     let call = s.python(code).timeout(30.0);
     let begun = async {
-        view.exec(&container, &["sh", "-c", "until [ -e /tmp/begun ]; do sleep 0.02; done"]).await;
+        view.begun(&container).await;
         d.kill();
     };
     tokio::join!(async { drop(call.try_answer().await) }, begun);

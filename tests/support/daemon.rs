@@ -24,6 +24,10 @@ pub(crate) const TOKEN: &str = "the-token-of-these-tests";
 /// Time for a drain and the removal of every container.
 const END: Duration = Duration::from_secs(80);
 
+/// Time for a snapshot of a large warm part. To take one and to prove it is half a minute's work for a
+/// processor, of which it has only what other containers leave.
+const SNAPSHOT: Duration = Duration::from_secs(300);
+
 /// The daemon's binary, or that of `PADDOCK_TEST_DAEMON`. Keeps it open: a build in the middle of the tests
 /// must not change what they test.
 pub(crate) fn program() -> &'static str {
@@ -340,11 +344,10 @@ impl Daemon {
         (status.code(), self.log.clone())
     }
 
-    /// Waits until new containers of the one runner with a large warm part have its snapshot. Taking one and
-    /// proving it is the work of half a minute for a processor, so each of the two has a patience of its own.
+    /// Waits until new containers of the one runner with a large warm part have its snapshot.
     pub(crate) async fn snapshot_in_use(&self) {
-        self.log.line("restored=true").await;
-        self.log.line("new containers have another snapshot").await;
+        self.log.line_within(SNAPSHOT, "restored=true").await;
+        self.log.line_within(SNAPSHOT, "new containers have another snapshot").await;
     }
 
     /// Kills it as a crash would. Its containers remain.

@@ -72,6 +72,12 @@ impl Log {
         line.unwrap_or_else(|| panic!("the daemon ended and never said {what:?}:\n{}", self.text()))
     }
 
+    /// The first line that contains `what`, for which it takes this time at most.
+    pub(crate) async fn line_within(&self, patience: Duration, what: &str) -> String {
+        let line = self.line_after(0, what, patience).await;
+        line.unwrap_or_else(|| panic!("the daemon ended and never said {what:?}:\n{}", self.text()))
+    }
+
     /// The mark behind the line that [`Log::line_since`] finds.
     pub(crate) async fn mark_behind(&self, mark: usize, what: &str) -> usize {
         self.line_since(mark, what).await;

@@ -76,7 +76,7 @@ async fn folders_data_and_the_agent_are_on_the_engine_s_machine() {
         if !large.is_empty() {
             s.sh("head -c 12000000 /dev/urandom > large").await.expect_success();
         }
-        let before = view.the_container("sh").await;
+        let before = view.running("sh").await;
         view.kill(&before).await;
         let counts = "cat up; echo; cat link; echo; ls d | wc -l; cat large 2>&- | wc -c";
         s.sh(counts).await.expect_stdout(says);

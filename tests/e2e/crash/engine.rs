@@ -97,7 +97,7 @@ async fn no_failure_of_the_engine_loses_anything_that_was_acknowledged() {
         // Without help, and soon.
         verify(&d, &mut clients, "sh").await;
         let back = well.elapsed();
-        expect_tidy(&d, &view, 1, Instant::now(), TIDY).await;
+        expect_tidy(&d, &view, 1, TIDY).await;
         eprintln!("{n}: {end:?} after {before:?}; well again after {back:?}");
     }
     let log = d.stop_on(&host).await;

@@ -206,7 +206,7 @@ async fn everything_holds_under_all_faults() {
         verify(&life.d, &mut crew.clients, "sh").await;
         crew.verify(&life.d, fault.stops_daemon()).await;
         // An engine whose containerd was killed waits long for the end of a container that nobody told it.
-        expect_tidy(&life.d, &life.view, 1, Instant::now(), BACK).await;
+        expect_tidy(&life.d, &life.view, 1, BACK).await;
         let back = back.unwrap_or_default();
         figures.note(&fault, back, well.elapsed());
         life.samples.push(Sample::of(&life.d, figures::runs_counted(&life.d).await));

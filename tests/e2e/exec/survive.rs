@@ -8,7 +8,7 @@ use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::{begin, bytes_of, daemon, ended, expect_numbered, id_of, read_all, status, types};
-use crate::support::{Daemon, Setup};
+use crate::support::{Daemon, PATIENCE, Setup, within};
 
 /// Writes numbered lines for a while, a long one now and then, and a last one without a newline.
 fn counting(lines: u32, pause: &str) -> String {
@@ -136,7 +136,7 @@ async fn a_command_whose_container_is_gone_is_reported_lost() {
 async fn the_end_of_a_command_during_a_suspension_is_noticed() {
     let d = daemon().start().await;
     let s = d.session("s");
-    let short = s.tool("execute_code_async").with("command", "echo a; sleep 0.5; echo b").timeout(1.0).await;
+    let short = s.tool("execute_code_async").with("command", "echo a; sleep 0.5; echo b").timeout(3.0).await;
     let long = begin(&s, "sleep 300").await;
     kill_process(d.pid(), Signal::STOP).expect("a signal");
     tokio::time::sleep(Duration::from_secs(11)).await; // longer than its timeout and grace period
@@ -157,10 +157,16 @@ async fn an_ended_execution_is_kept_for_a_while() {
     for n in 0..4 {
         ids.push(id_of(&s.tool("execute_code").with("command", format!("echo {n}")).await));
     }
+    // They go just after the answer to the last one.
     for id in &ids[..2] {
-        d.tool("get_execution_output", json!({ "execution_id": id }))
-            .await
-            .expect_error("execution_not_found");
+        let asked = async || d.tool("get_execution_output", json!({ "execution_id": id })).await;
+        let gone = async {
+            while !asked().await.is_error {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        within(PATIENCE, "an end of an execution's time", gone).await;
+        asked().await.expect_error("execution_not_found");
     }
     let d = again(setup, d).await;
     for (n, id) in ids.iter().enumerate().skip(2) {
