@@ -27,7 +27,8 @@ use self::client::{Caller, Client, RETRY_AFTER, Tally, listed};
 use self::tree::{look, seen, sha256};
 use crate::support::{Chance, Daemon, PATIENCE, Setup, Store, View, within};
 
-/// A started daemon has removed everything without a purpose within this time.
+/// A daemon that has started, and has answered for every file, has removed everything without a purpose
+/// within this time.
 const TIDY: Duration = Duration::from_secs(15);
 
 /// The languages that the engine has images for.
@@ -176,7 +177,7 @@ async fn verify_session(d: &Daemon, mut clients: Vec<&mut Client>, language: &st
     }
 }
 
-/// Soon after the daemon has started, nothing on the engine is without a purpose: every container is leased,
+/// Soon after a start of the daemon, nothing on the engine is without a purpose: every container is leased,
 /// or idle, or was taken over as idle.
 async fn expect_tidy(d: &Daemon, view: &View, warm: usize, within: Duration) {
     let begun = Instant::now();

@@ -199,7 +199,8 @@ async fn a_queue_of_large_calls_in_one_session_delays_no_other_session() {
     const CALLS: usize = 24;
     const WAITING: usize = 5;
     let d = Daemon::start().await;
-    let first = async { d.session("full").sh("until [ -e /tmp/go ]; do sleep 0.05; done").await };
+    let waits = "until [ -e /tmp/go ]; do sleep 0.05; done";
+    let first = async { d.session("full").sh(waits).timeout(300.0).await };
     let large =
         format!(r#"{{"conversationId":"full","filename":"f","content":"{}"}}"#, "A".repeat(6_000_000));
     let meanwhile = async {

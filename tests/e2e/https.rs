@@ -120,7 +120,7 @@ async fn a_changed_certificate_is_used_and_a_broken_one_is_not() {
     let mark = d.log.mark();
     let renewed = second.folder("server", EXTENSIONS);
     let renewed = |name: &str| std::fs::read(renewed.join(name)).expect("a file");
-    // Whole, as the daemon may look at any moment.
+    // A file is replaced as a whole, because the daemon may look at any moment.
     let replace = |name: &str, content: &[u8]| {
         let beside = folder.join("beside");
         std::fs::write(&beside, content).expect("a file");
@@ -161,7 +161,7 @@ async fn slow_handshakes_hold_nobody_up_and_end_in_time() {
     let authority = Authority::new();
     let folder = authority.folder("server", EXTENSIONS);
     let ca = authority.path("ca.pem");
-    let d = daemon(&folder).set("http.header_timeout", "2s").start().await;
+    let d = daemon(&folder).set("http.header_timeout", "20s").start().await;
     let open = |addr: SocketAddr, begin: &'static [u8]| async move {
         let mut stream = TcpStream::connect(addr).await.expect("a connection");
         stream.write_all(begin).await.expect("it takes the beginning");
@@ -173,7 +173,7 @@ async fn slow_handshakes_hold_nobody_up_and_end_in_time() {
         slow.push(open(d.addr, if number % 2 == 0 { b"" } else { b"\x16\x03\x01\x02\x00\x01" }).await);
     }
     let health = format!("{}/health", d.url);
-    assert!(curl(&ca, &["--max-time", "15", &health]).is_ok(), "others are served meanwhile");
+    assert!(curl(&ca, &["--max-time", "10", &health]).is_ok(), "others are served meanwhile");
     let ended = async {
         for stream in &mut slow {
             let mut rest = Vec::new();

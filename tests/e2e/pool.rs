@@ -78,7 +78,7 @@ async fn the_longest_idle_session_is_evicted_and_keeps_its_files() {
 
 #[tokio::test]
 async fn a_call_that_waited_too_long_for_busy_sessions_is_told_so() {
-    // Calls wait no longer for a container that starts, and beside other tests it takes some seconds.
+    // `pool.wait` bounds the start of a container too, which beside other tests takes some seconds.
     let d = Daemon::with().set("sessions.max", 1).set("pool.wait", "8s").start().await;
     let (a, b) = (d.session("a"), d.session("b"));
     let mark = d.log.mark();
@@ -185,7 +185,7 @@ async fn queues_are_limited() {
 
 #[tokio::test]
 async fn no_call_waits_longer_than_configured() {
-    // Calls wait no longer for a container that starts, and beside other tests it takes some seconds.
+    // `pool.wait` bounds the start of a container too, which beside other tests takes some seconds.
     let d = Daemon::with().set("pool.max_containers", 1).set("pool.wait", "8s").start().await;
     let (a, b) = (d.session("a"), d.session("b"));
     let mark = d.log.mark();

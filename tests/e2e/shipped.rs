@@ -71,8 +71,8 @@ fn program() -> &'static Path {
 /// An image of the daemon with a name of its own, removed when this is dropped.
 struct DaemonImage(String);
 
-/// Held while such an image is made or removed: the same content is the same image, so an image of one test
-/// would take steps from the cache that the end of another test removes meanwhile.
+/// Held while such an image is made or removed. The same content is the same image, so one test would take
+/// steps from the cache of the engine while the end of another test removes them.
 static DAEMON_IMAGES: Mutex<()> = Mutex::new(());
 
 impl DaemonImage {

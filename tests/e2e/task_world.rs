@@ -47,7 +47,7 @@ pub(crate) fn write(path: &str, content: &str) -> Value {
     tool("Write", json!({ "file_path": path, "content": content }))
 }
 
-/// A task in a session, and what came of it; or only its beginning, where `more` says that nobody waits.
+/// A task in a session, and what came of it; or the answer to its start, if `more` says not to wait.
 pub(crate) async fn task(d: &Daemon, session: &str, more: Value) -> Ran {
     let mut arguments = json!({ "task_description": "do it", "session_id": session });
     more.as_object().expect("arguments").iter().for_each(|(name, value)| arguments[name] = value.clone());

@@ -268,6 +268,7 @@ async fn a_tenant_that_floods_with_everything_it_has_hurts_nobody_else() {
     // Time is that of a machine which the flood's own callers keep busy; the bound of the waiting itself is
     // tested where time is counted in ticks (`tenants::fair`).
     assert!(beside < Duration::from_secs(10), "{beside:?}, alone {alone:?}");
+    assert!(fresh < Duration::from_secs(30), "{fresh:?}");
     d.stop().await;
 }
 
@@ -316,7 +317,8 @@ async fn programs_are_held_back_of_a_tenant_that_uses_more_than_its_part_while_t
             }
         });
     }
-    // It uses little however slow this machine is: a shell starts in milliseconds, and there is a pause.
+    // The quiet tenant uses little, however slow this machine is: a shell starts in milliseconds, and there
+    // is a pause.
     let small = json!({ "language": "sh", "code": "echo little", "conversationId": "steady" });
     let at_work = async {
         loop {

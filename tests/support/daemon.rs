@@ -25,7 +25,7 @@ pub(crate) const TOKEN: &str = "the-token-of-these-tests";
 const END: Duration = Duration::from_secs(80);
 
 /// Time for a snapshot of a large warm part. To take one and to prove it is half a minute's work for a
-/// processor, of which it has only what other containers leave.
+/// processor, and it gets only the time that other containers leave.
 const SNAPSHOT: Duration = Duration::from_secs(300);
 
 /// The daemon's binary, or that of `PADDOCK_TEST_DAEMON`. Keeps it open: a build in the middle of the tests

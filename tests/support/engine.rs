@@ -11,7 +11,7 @@ use paddock::engine::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-use super::within;
+use super::{PATIENCE, within};
 
 /// The engine that the tests use.
 pub(crate) fn host() -> EngineHost {
@@ -154,7 +154,8 @@ impl View {
     /// Waits until a program in this container has made `/tmp/begun`.
     pub(crate) async fn begun(&self, id: &ContainerId) {
         let look = "until [ -e /tmp/begun ]; do sleep 0.02; done; echo seen";
-        assert_eq!(self.exec(id, &["sh", "-c", look]).await, "seen\n");
+        let seen = within(PATIENCE, "a program that has begun", self.exec(id, &["sh", "-c", look])).await;
+        assert_eq!(seen, "seen\n");
     }
 
     /// Everything that the engine reports about a container, as text.

@@ -27,7 +27,7 @@ impl Image {
         Image::built(context, &["--label", "sandbox.runner=no"])
     }
 
-    /// Builds without the cache of the engine: another test may remove an image whose steps it would take.
+    /// Builds without the engine's cache: another test may remove steps that this build would take from it.
     fn built(context: &Path, options: &[&str]) -> Image {
         let name = format!("paddock-test-{}", paddock::id::random_hex::<6>());
         let build = Command::new("docker")

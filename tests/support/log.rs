@@ -68,13 +68,16 @@ impl Log {
 
     /// The first line that contains `what` and comes after the `mark`.
     pub(crate) async fn line_since(&self, mark: usize, what: &str) -> String {
-        let line = self.line_after(mark, what, PATIENCE).await;
-        line.unwrap_or_else(|| panic!("the daemon ended and never said {what:?}:\n{}", self.text()))
+        self.some_line(mark, what, PATIENCE).await
     }
 
-    /// The first line that contains `what`, for which it takes this time at most.
+    /// The first line that contains `what`, which comes within this time.
     pub(crate) async fn line_within(&self, patience: Duration, what: &str) -> String {
-        let line = self.line_after(0, what, patience).await;
+        self.some_line(0, what, patience).await
+    }
+
+    async fn some_line(&self, mark: usize, what: &str, patience: Duration) -> String {
+        let line = self.line_after(mark, what, patience).await;
         line.unwrap_or_else(|| panic!("the daemon ended and never said {what:?}:\n{}", self.text()))
     }
 

@@ -139,7 +139,7 @@ async fn the_end_of_a_command_during_a_suspension_is_noticed() {
     let short = s.tool("execute_code_async").with("command", "echo a; sleep 0.5; echo b").timeout(3.0).await;
     let long = begin(&s, "sleep 300").await;
     kill_process(d.pid(), Signal::STOP).expect("a signal");
-    tokio::time::sleep(Duration::from_secs(11)).await; // longer than its timeout and grace period
+    tokio::time::sleep(Duration::from_secs(14)).await; // longer than its timeout and grace period
     kill_process(d.pid(), Signal::CONT).expect("a signal");
     let events = read_all(&d, &id_of(&short)).await;
     assert_eq!(bytes_of(&events, "stdout"), b"a\nb\n");
@@ -157,7 +157,7 @@ async fn an_ended_execution_is_kept_for_a_while() {
     for n in 0..4 {
         ids.push(id_of(&s.tool("execute_code").with("command", format!("echo {n}")).await));
     }
-    // They go just after the answer to the last one.
+    // They are removed just after the answer to the last one.
     for id in &ids[..2] {
         let asked = async || d.tool("get_execution_output", json!({ "execution_id": id })).await;
         let gone = async {

@@ -161,12 +161,12 @@ impl SessionStore for SessionsOnDisk {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use rmcp::model::InitializeRequestParams;
 
     use super::*;
 
-    fn state() -> SessionState {
+    pub(in crate::api::mcp) fn state() -> SessionState {
         let text =
             r#"{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}"#;
         SessionState::new(serde_json::from_str::<InitializeRequestParams>(text).unwrap())

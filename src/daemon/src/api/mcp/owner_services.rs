@@ -79,7 +79,7 @@ impl OwnerServices {
         let handler =
             move || Handler::of_request(tools.clone(), owner.clone(), calls.clone(), parked.clone());
         let full = service(handler.clone(), manager.clone(), with_sessions, config);
-        let full = Restorations::new(manager.clone()).of(full);
+        let full = Restorations::new(manager.clone(), on_disk.clone(), full).service();
         // A bare call ends with its connection: no events are kept for it.
         let bare = service(handler, Arc::default(), without, config);
         Self { full, bare, manager, replay, in_memory, on_disk, stop }
