@@ -63,23 +63,23 @@ static void say_ended(pid_t pid, int status, const struct rusage *used)
 /* How the kernel schedules this process. Any process of the same user can change that, and no process can undo it. */
 struct scheduling {
     int nice, policy;
-    cpu_set_t processors;
 };
 static struct scheduling at_first;
 
-static void read_scheduling(struct scheduling *now)
+static struct scheduling read_scheduling(void)
 {
-    memset(now, 0, sizeof *now);
-    now->nice = getpriority(PRIO_PROCESS, 0);
-    now->policy = sched_getscheduler(0);
-    sched_getaffinity(0, sizeof now->processors, &now->processors);
+    return (struct scheduling){getpriority(PRIO_PROCESS, 0), sched_getscheduler(0)};
 }
 
-int is_scheduled_as_at_first(void)
+/* The processors are not compared with those at first: paddock gives a container others while it runs. Whatever a process of the
+ * same user has set is undone, because the kernel takes of this set what the container has. */
+int keep_scheduling(void)
 {
-    struct scheduling now;
-    read_scheduling(&now);
-    return memcmp(&now, &at_first, sizeof now) == 0;
+    cpu_set_t all;
+    memset(&all, 0xff, sizeof all);
+    sched_setaffinity(0, sizeof all, &all);
+    struct scheduling now = read_scheduling();
+    return now.nice == at_first.nice && now.policy == at_first.policy;
 }
 
 /* A handler, and not a signalfd: an interpreter may have a second thread, and a signal that this thread blocks is lost in the
@@ -199,7 +199,7 @@ int serve(const struct interpreter *interpreter, struct run *run)
     children = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (children < 0 || taken < 0 || sigaction(SIGCHLD, &action, NULL) != 0)
         return -1;
-    read_scheduling(&at_first);
+    at_first = read_scheduling();
     prctl(PR_SET_DUMPABLE, 0); /* no program may read or change the memory of this process */
 
     pid_t standing = 0, running = 0;
@@ -208,9 +208,10 @@ int serve(const struct interpreter *interpreter, struct run *run)
     for (;;) {
         int64_t wait = -1;
         if (standing == 0 && (wait = fork_at - now_ms()) <= 0) {
-            if (!is_scheduled_as_at_first())
-                _exit(0); /* paddock starts a new warm part */
-            standing = fork_child(interpreter, run, taken, has_served);
+            int keeps = keep_scheduling();
+            if (!keeps && running == 0)
+                _exit(0); /* paddock starts a new warm part; with a run, it would end that run */
+            standing = keeps ? fork_child(interpreter, run, taken, has_served) : -1;
             if (standing == 0)
                 return 0;
             wait = -1;

@@ -191,7 +191,7 @@ void take(struct run *run, const char *code_name, int taken, int holds)
     uint64_t one = 1;
     say("ready", holds ? hold_memory() : 0);
     receive(descriptors);
-    if (!is_scheduled_as_at_first())
+    if (!keep_scheduling())
         _exit(1); /* code of an earlier run changed the scheduling; the run starts a new interpreter */
     say("took", 0);
     if (write(taken, &one, sizeof one) != sizeof one)

@@ -86,8 +86,8 @@ int save_snapshot(const char *directory, const char *const *files, char room[SNA
 void enter_domain(void);
 /* Links the caches of the image into /tmp, unless their directories exist already. */
 void link_caches(void);
-/* Whether this process is still scheduled as at its start. */
-int is_scheduled_as_at_first(void);
+/* Lets this process run on all processors of the container again. Returns whether it is scheduled as at its start otherwise. */
+int keep_scheduling(void);
 /* Starts the holder, which keeps the memory of this process after its end. Returns its PID, or -1. */
 pid_t hold_memory(void);
 /* Reports `ready`, blocks until a run arrives, and moves its streams to descriptors 0, 1 and 2. Ends the process if paddock

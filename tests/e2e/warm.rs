@@ -1,6 +1,8 @@
 //! Warm parts: both kinds of the protocol in as few lines as a stranger would write, and what code and bad
 //! images can do to them.
 
+use std::process::Command;
+
 use futures_util::future::join_all;
 use paddock_proto::message::RunSpec;
 
@@ -234,6 +236,47 @@ async fn an_earlier_run_cannot_change_the_scheduling_of_a_later_one() {
         }
     }
     d.stop().await;
+}
+
+/// As the daemon does while other tenants need the processors.
+#[tokio::test]
+async fn a_container_that_gets_other_processors_keeps_its_warm_part_and_its_runs() {
+    let all = std::fs::read_to_string("/sys/devices/system/cpu/online").expect("the processors");
+    for (language, code) in [
+        ("python", "import os, time; print(len(os.sched_getaffinity(0)), os.getppid()); time.sleep(0.3)"),
+        (
+            "typescript",
+            "console.log(require('os').availableParallelism(), process.ppid); \
+                        await new Promise(done => setTimeout(done, 300))",
+        ),
+    ] {
+        let d = Daemon::start().await;
+        let s = d.session("s");
+        s.run(language, code).await.expect_success();
+        d.log.line(&format!("INFO warm language={language}")).await;
+        let container = d.view().await.the_container(language).await;
+        let runs = async |processors: &str| {
+            let mut update = Command::new("docker");
+            update.args(["update", "--cpuset-cpus", processors, container.as_str()]);
+            let updated = update.output().expect("docker");
+            assert!(updated.status.success(), "{}", String::from_utf8_lossy(&updated.stderr));
+            let (mark, mut said) = (d.log.mark(), Vec::new());
+            for _ in 0..3 {
+                let ran = s.run(language, code).await.expect_success();
+                said.push(ran.stdout().trim().to_owned());
+            }
+            d.log.line_since(mark, "ended session_id=s").await;
+            said.dedup();
+            assert_eq!(said.len(), 1, "{said:?}");
+            let (count, part) = said[0].split_once(' ').expect("two numbers");
+            (count.to_owned(), part.to_owned())
+        };
+        let (many, part) = runs(all.trim()).await;
+        assert_eq!(runs("0").await, ("1".to_owned(), part.clone()));
+        assert_eq!(runs(all.trim()).await, (many, part));
+        assert_eq!(d.log.count("warm=false"), 1, "{}", d.log.text());
+        d.stop().await;
+    }
 }
 
 /// The kernel frees a run's memory after its answer, but before it if the next run could need that memory.
