@@ -71,8 +71,8 @@ static struct scheduling read_scheduling(void)
     return (struct scheduling){getpriority(PRIO_PROCESS, 0), sched_getscheduler(0)};
 }
 
-/* The processors are not compared with those at first: paddock gives a container others while it runs. Whatever a process of the
- * same user has set is undone, because the kernel takes of this set what the container has. */
+/* The processors are not compared: paddock can give a container other ones at any time. Instead this process asks for all that there
+ * are, and the kernel gives it those of the container. That also undoes what another process of the same user has set. */
 int keep_scheduling(void)
 {
     cpu_set_t all;

@@ -146,7 +146,7 @@ async fn requests_a_second_are_divided_between_the_nodes_that_get_them() {
     eprintln!("{at_a} and {at_b} requests of at most {most} were taken");
     assert!(at_a + at_b <= most && at_a + at_b >= A_SECOND * seconds / 2, "{at_a} and {at_b}");
     assert!(at_a > 0 && at_b > 0 && allowed == u64::from(A_SECOND), "{at_a} {at_b} {allowed}");
-    // One that only one node gets has all of it, once the other has given its part up.
+    // If only one node gets requests, it has the whole limit as soon as the other has given up its part.
     hammer(&a).await;
     let (at_a, _) = hammer(&a).await;
     assert!(at_a >= A_SECOND * seconds * 3 / 4, "{at_a}");
