@@ -69,8 +69,9 @@ impl OwnThreads {
         self.compute_on
     }
 
-    /// Lets the threads, and those that they start, run on all processors of the daemon but `these`. If fewer
-    /// would be left than they compute on, they run on all. If that fails, the next call tries it again.
+    /// From now on the daemon's threads, and those that they start, use its processors without `these`.
+    /// They use all of them if the rest would be fewer than they compute on. If the kernel refuses that, the
+    /// next call tries it again.
     pub(crate) fn keep_off(&mut self, these: &BTreeSet<usize>) {
         let own = &start().own;
         let left = without(own, these, self.compute_on);
