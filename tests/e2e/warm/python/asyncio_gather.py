@@ -1,7 +1,7 @@
 # asyncio: gather, tasks, timeouts, queues, errors, subprocesses.
 import asyncio, sys
 async def job(n):
-    await asyncio.sleep(0.01 * (3 - n)); print('job', n); return n
+    await asyncio.sleep(0.05 * (3 - n)); print('job', n); return n
 async def main():
     print(await asyncio.gather(*(job(i) for i in range(3))))
     try: await asyncio.wait_for(asyncio.sleep(5), 0.05)

@@ -1,7 +1,8 @@
 # A file that only a daemon thread holds is lost; the program's own is not.
 import threading, time
+held = threading.Event()
 def hold():
-    f = open('/data/lost', 'w'); f.write('lost'); time.sleep(60)
+    f = open('/data/lost', 'w'); f.write('lost'); held.set(); time.sleep(60)
 threading.Thread(target=hold, daemon=True).start()
-time.sleep(0.1)
+held.wait()
 g = open('/data/kept', 'w'); g.write('kept')
