@@ -265,7 +265,7 @@ async fn clients_that_do_not_read_exclude_nobody() {
 /// A client that does not read loses its connection even if nobody else needs its place.
 #[tokio::test]
 async fn a_client_that_does_not_read_is_disconnected_in_time() {
-    let d = Daemon::with().set("http.write_timeout", "1s").start().await;
+    let d = Daemon::with().set("http.write_timeout", "5s").start().await;
     let ran = d.session("s").sh("head -c 32000000 /dev/zero > big").await.expect_success();
     let link = ran.link("big");
     let path = link.strip_prefix(&d.url).expect("ours").to_owned();

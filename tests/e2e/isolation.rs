@@ -288,7 +288,7 @@ async fn streams_that_code_passes_to_pid_1_do_not_block_it() {
         time.sleep(60)";
     let s = d.session("s");
     // Its own timeout applies,
-    let ran = s.python(code).timeout(5.0).await;
+    let ran = s.python(code).timeout(20.0).await;
     assert_eq!((ran.stdout(), ran.text("limit")), ("True\n", "wall_time"), "{}", ran.document);
     // and the session continues in the same container.
     s.python("import os; print(os.path.exists('/tmp/mark'))").await.expect_stdout("True\n");

@@ -140,7 +140,7 @@ async fn a_link_without_a_time_is_invalid_once_links_expire() {
 
 #[tokio::test]
 async fn a_link_expires_at_its_time() {
-    let d = Daemon::with().set("files.url_ttl", "2s").start().await;
+    let d = Daemon::with().set("files.url_ttl", "10s").start().await;
     let ran = d.session("s").upload("a", b"1").await.expect_success();
     let link = ran.document["file"]["url"].as_str().expect("a link").to_owned();
     let begun = Instant::now();
@@ -166,10 +166,10 @@ async fn a_link_expires_at_its_time() {
             assert_eq!(answer.body, refused);
             break;
         }
-        assert!(begun.elapsed() < Duration::from_secs(10), "it never ends");
+        assert!(begun.elapsed() < Duration::from_secs(60), "it never ends");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    assert!(begun.elapsed() > Duration::from_secs(1), "it ended early");
+    assert!(begun.elapsed() > Duration::from_secs(8), "it ended early");
     d.stop().await;
 }
 

@@ -256,8 +256,8 @@ fn on_disk(owner: &str) -> Vec<String> {
 async fn layers_that_nobody_uses_make_room_and_failures_leave_none() {
     let index = Index::start().await;
     let sizes = |d: Setup| d.set("packages.max_bytes", "1MiB").set("packages.total_bytes", "1MiB");
-    let d = sizes(index.daemon()).set("timeouts.max", "1s").set("timeouts.run_python", "1s");
-    let d = d.set("timeouts.run_code", "1s").set("timeouts.execute_code", "1s").start().await;
+    let d = sizes(index.daemon()).set("timeouts.max", "10s").set("timeouts.run_python", "10s");
+    let d = d.set("timeouts.run_code", "10s").set("timeouts.execute_code", "10s").start().await;
     let owner = d.store.owner();
     python(&d, "s", &["middle==1.0"], "import middle").await.expect_success();
     assert_eq!(on_disk(&owner).len(), 1);

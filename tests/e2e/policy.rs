@@ -128,9 +128,10 @@ async fn patterns_and_paths_that_do_not_exist_yet_are_allowed() {
 #[tokio::test]
 async fn a_run_with_a_policy_runs_beside_one_without() {
     let container = Container::start().await;
-    let writes = "for i in $(seq 200); do echo $i > .env && echo $i > file$N; done 2>/dev/null; cat .env";
-    let free = container.run(&spec(&format!("N=1; {writes}")));
-    let bound = container.run(&under(example(), &format!("N=2; sleep 0.5; {writes}")));
+    let writes = "for i in $(seq 200); do echo $i > .env && echo $i > file$N; done 2>/dev/null";
+    let free = container.run(&spec(&format!("N=1; {writes}; touch over; cat .env")));
+    let after = "until [ -e over ]; do sleep 0.05; done";
+    let bound = container.run(&under(example(), &format!("N=2; {writes}; {after}; cat .env")));
     assert_eq!(ended(&free).await.0, "200\n");
     assert_eq!(ended(&bound).await.0, "200\n");
     // It cannot use the other run either: /proc does not show it a process without a policy.
@@ -260,19 +261,18 @@ async fn a_link_that_another_process_swaps_never_leads_to_a_denied_file() {
 open('.env', 'w').write('secret'); open('good', 'w').close(); os.symlink('good', 'a'); os.symlink('.env', 'b')
 os.link('a', 'swap', follow_symlinks=False)
 print('up', flush=True)
-end = time.time() + 4
-while time.time() < end:
+while not os.path.exists('/tmp/over'):
     for n in range(1000):
         os.rename('swap', 'c'); os.rename('b', 'swap'); os.rename('swap', 'b'); os.rename('c', 'swap')
 print(open('.env').read())";
     let write = "import os, time
 end, done = time.time() + 2, [0, 0]
-while time.time() < end:
+while time.time() < end or not all(done) and time.time() < end + 30:
     try:
         fd = os.open('swap', os.O_WRONLY | os.O_TRUNC); os.write(fd, b'raced'); os.close(fd); done[0] += 1
     except PermissionError: done[1] += 1
     except FileNotFoundError: pass
-print('done' if all(done) else done)";
+open('/tmp/over', 'w').close(); print('done' if all(done) else done)";
     let swapping = container.run(&script(None, swap));
     while !matches!(swapping.next().await.expect("output"), Incoming::Data(..)) {}
     python(&container, Some(policy(None, &[], &[".env"])), write).await;

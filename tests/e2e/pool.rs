@@ -79,16 +79,16 @@ async fn the_longest_idle_session_is_evicted_and_keeps_its_files() {
 #[tokio::test]
 async fn a_call_that_waited_too_long_for_busy_sessions_is_told_so() {
     // `pool.wait` bounds the start of a container too, which beside other tests takes some seconds.
-    let d = Daemon::with().set("sessions.max", 1).set("pool.wait", "8s").start().await;
+    let d = Daemon::with().set("sessions.max", 1).set("pool.wait", "15s").start().await;
     let (a, b) = (d.session("a"), d.session("b"));
     let mark = d.log.mark();
-    let (ran, refused) = join!(async { a.sh("echo go; sleep 15").await }, async {
+    let (ran, refused) = join!(async { a.sh("echo go; sleep 28").timeout(60.0).await }, async {
         d.log.line_since(mark, "armed").await;
         b.sh("echo x").await.expect_error("max_sessions")
     });
     ran.expect_stdout("go\n");
     let message = refused.text("message");
-    assert!(message.contains("sessions.max") && message.contains("8 s"), "{message}");
+    assert!(message.contains("sessions.max") && message.contains("15 s"), "{message}");
     b.sh("echo x").await.expect_stdout("x\n");
     d.stop().await;
 }
@@ -154,7 +154,7 @@ async fn queues_are_limited() {
     s.sh("true").await.expect_success();
     let mark = d.log.mark();
     let (first, second, third) = join!(
-        async { s.sh("sleep 2").await },
+        async { s.sh("sleep 8").await },
         async {
             d.log.line_since(mark, "request").await;
             s.sh("true").await
@@ -186,17 +186,17 @@ async fn queues_are_limited() {
 #[tokio::test]
 async fn no_call_waits_longer_than_configured() {
     // `pool.wait` bounds the start of a container too, which beside other tests takes some seconds.
-    let d = Daemon::with().set("pool.max_containers", 1).set("pool.wait", "8s").start().await;
+    let d = Daemon::with().set("pool.max_containers", 1).set("pool.wait", "15s").start().await;
     let (a, b) = (d.session("a"), d.session("b"));
     let mark = d.log.mark();
-    let (ran, (took, refused)) = join!(async { a.sh("echo a; sleep 25").await }, async {
+    let (ran, (took, refused)) = join!(async { a.sh("echo a; sleep 40").timeout(60.0).await }, async {
         d.log.line_since(mark, "armed").await;
         let begun = Instant::now();
         let refused = b.sh("echo b").await.expect_error("queue_full");
         (begun.elapsed(), refused)
     });
     ran.expect_stdout("a\n");
-    assert!(Duration::from_secs(8) <= took && took < Duration::from_secs(20), "{took:?}");
+    assert!(Duration::from_secs(15) <= took && took < Duration::from_secs(30), "{took:?}");
     assert!(refused.text("message").contains("in use"), "{}", refused.document);
     // If no further container may be started, an idle session is evicted for one.
     b.sh("echo b").await.expect_stdout("b\n");

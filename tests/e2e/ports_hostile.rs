@@ -10,7 +10,7 @@ use crate::support::{Answer, PATIENCE, Request, TOKEN, within};
 
 #[tokio::test]
 async fn what_leads_nowhere_is_refused_with_its_reason() {
-    let d = daemon().set("ports.answer_timeout", "1s").set("ports.idle_timeout", "1s").start().await;
+    let d = daemon().set("ports.answer_timeout", "4s").set("ports.idle_timeout", "4s").start().await;
     let s = d.session("s");
     let served = listening(&d, &s, &serve("")).await;
     let error =

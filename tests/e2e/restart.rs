@@ -9,7 +9,7 @@ use paddock::engine::{
 use serde_json::json;
 use tokio::try_join;
 
-use crate::support::{Cleared, Daemon, PATIENCE, Store};
+use crate::support::{Cleared, Daemon, PATIENCE, Store, View};
 
 /// A started daemon has removed everything without a purpose within this time.
 const TIDY: Duration = Duration::from_secs(15);
@@ -22,6 +22,13 @@ async fn ids(d: &Daemon) -> BTreeSet<ContainerId> {
 }
 
 /// Kills the daemon in the middle of a call, after the program wrote its first line.
+/// A program that was begun stands here until [`go_on`].
+const UNTIL_GO: &str = "until [ -e /tmp/go ]; do sleep 0.05; done";
+
+async fn go_on(view: &View, container: &ContainerId) {
+    assert_eq!(view.exec(container, &["touch", "/tmp/go"]).await, "");
+}
+
 async fn crash_in_mid_run(d: Daemon, session: &str, code: &str) -> Store {
     crash_in_mid_run_of(d, "sh", session, code).await
 }
@@ -89,10 +96,15 @@ async fn a_saved_file_that_was_not_sent_to_the_container_is_sent_after_the_crash
 async fn a_run_in_progress_is_followed_to_its_end() {
     let d = Daemon::start().await;
     d.session("s").sh("echo before > a").await.expect_success();
-    let code = "echo first line; echo part > b; touch /tmp/begun; sleep 3; rm a; echo whole > b; echo last \
-                line; exit 3";
-    let store = crash_in_mid_run(d, "s", code).await;
+    let code = format!(
+        "echo first line; echo part > b; touch /tmp/begun; {UNTIL_GO}; rm a; \
+         echo whole > b; echo last line; exit 3"
+    );
+    let view = d.view().await;
+    let container = view.the_container("sh").await;
+    let store = crash_in_mid_run(d, "s", &code).await;
     let d = Daemon::with().store(&store).start().await;
+    go_on(&view, &container).await;
     // The next call waits for its turn.
     let next = d.session("s").sh("ls; cat b").await.expect_stdout("b\nwhole\n");
     let told = &next.document["earlier_runs"][0];
@@ -153,11 +165,14 @@ async fn code_that_floods_the_agent_cannot_exclude_the_daemon() {
 async fn a_run_that_lost_two_daemons_is_followed_to_its_end_as_well() {
     let d = Daemon::start().await;
     d.session("s").sh("true").await.expect_success();
-    let code = "yes line | head -c 300000; touch /tmp/begun; sleep 4; echo end; echo made > f";
-    let store = crash_in_mid_run(d, "s", code).await;
+    let code = format!("yes line | head -c 300000; touch /tmp/begun; {UNTIL_GO}; echo end; echo made > f");
+    let view = d.view().await;
+    let container = view.the_container("sh").await;
+    let store = crash_in_mid_run(d, "s", &code).await;
     let d = Daemon::with().store(&store).start().await;
     let store = d.crash().await;
     let d = Daemon::with().store(&store).start().await;
+    go_on(&view, &container).await;
     let next = d.session("s").sh("cat f").await.expect_stdout("made\n");
     let told = &next.document["earlier_runs"][0];
     assert_eq!(told["exit_code"], 0, "{told}");
@@ -173,9 +188,12 @@ async fn a_run_that_ended_without_a_daemon_is_reported_as_well() {
     d.session("s").sh("echo before > a").await.expect_success();
     let view = d.view().await;
     let container = view.the_container("sh").await;
-    let code =
-        "echo first line; touch /tmp/begun; sleep 1; echo after > b; rm a; echo last line; touch /tmp/ended";
-    let store = crash_in_mid_run(d, "s", code).await;
+    let code = format!(
+        "echo first line; touch /tmp/begun; {UNTIL_GO}; echo after > b; rm a; \
+         echo last line; touch /tmp/ended"
+    );
+    let store = crash_in_mid_run(d, "s", &code).await;
+    go_on(&view, &container).await;
     // Nothing reports when PID 1 has cleaned up after it; this is most likely long enough.
     let ended = "until [ -e /tmp/ended ]; do sleep 0.02; done; sleep 0.5; echo seen";
     assert_eq!(view.exec(&container, &["sh", "-c", ended]).await, "seen\n");

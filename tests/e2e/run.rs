@@ -110,13 +110,13 @@ async fn a_run_that_takes_too_long_is_ended_and_its_files_are_kept() {
     ] {
         s.python("import os; os.path.exists('part.txt') and os.remove('part.txt')").await.expect_success();
         let begun = Instant::now();
-        let ran = s.run(language, code).timeout(1.0).await;
+        let ran = s.run(language, code).timeout(3.0).await;
         let took = begun.elapsed().as_secs_f64();
         let ran = ran.expect_exit(-1).expect_limit(Some("wall_time"));
-        assert!((1.0..10.0).contains(&took), "it took {took} s, and ends by itself after 60 or never");
+        assert!((3.0..30.0).contains(&took), "it took {took} s, and ends by itself after 60 or never");
         assert_eq!(ran.document["timed_out"], true);
         assert_eq!(ran.stdout(), "begun\n");
-        assert!(ran.stderr().ends_with("Execution timed out after 1 seconds"), "{}", ran.stderr());
+        assert!(ran.stderr().ends_with("Execution timed out after 3 seconds"), "{}", ran.stderr());
         assert_eq!(d.fetch(&ran.link("part.txt")).await.expect(200).text(), "half");
     }
     s.python("print('again')").await.expect_stdout("again\n");
@@ -239,8 +239,8 @@ async fn a_fork_bomb_ends_and_harms_nobody() {
 async fn no_process_of_a_run_survives() {
     let d = Daemon::start().await;
     let s = d.session("ghosts");
-    let ghosts =
-        "for n in 1 2 3; do setsid sh -c 'while :; do echo x >> /data/ghost; done' & done; sleep 0.3";
+    let ghosts = "for n in 1 2 3; do setsid sh -c 'while :; do echo x >> /data/ghost; done' & done; \
+         until [ -s /data/ghost ]; do sleep 0.01; done; sleep 0.3";
     let ran = s.sh(ghosts).await.expect_success();
     let size = d.fetch(&ran.link("ghost")).await.expect(200).body.len();
     for _ in 0..2 {
@@ -266,6 +266,8 @@ async fn code_that_signals_everything_it_can_only_hurts_itself() {
 
 async fn only_hurts_itself(d: Daemon) {
     let s = d.session("signals");
+    s.python("0").await.expect_success(); // the container
+    d.log.line("INFO warm language=python").await;
     for (what, code) in [
         ("kill -9 -1", "open('f', 'w').write('x')\nimport os\nos.kill(-1, 9)\nos.kill(os.getpid(), 9)"),
         ("kill -STOP -1", "import os, signal\nos.kill(-1, signal.SIGSTOP)\nos._exit(0)"),
@@ -278,9 +280,9 @@ async fn only_hurts_itself(d: Daemon) {
         ("kill -TERM 1", "import os\nfor s in (1, 2, 3, 9, 10, 12, 15, 19):\n    os.kill(1, s)\nos._exit(0)"),
     ] {
         let begun = Instant::now();
-        let ran = s.python(code).timeout(10.0).await;
+        let ran = s.python(code).timeout(60.0).await;
         assert!(ran.exit_code() >= 0, "{what}: {}", ran.document);
-        assert!(begun.elapsed().as_secs() < 8, "{what}: {:?}", begun.elapsed());
+        assert!(begun.elapsed().as_secs() < 30, "{what}: {:?}", begun.elapsed());
         s.python("print('again')").await.expect_stdout("again\n");
     }
     assert_eq!(s.python("0").await.files(), ["f"]);
@@ -292,10 +294,14 @@ async fn runs_of_one_session_take_turns_and_other_sessions_do_not_wait() {
     let d = Daemon::start().await;
     let (s, other) = (d.session("one"), d.session("two"));
     s.python("open('n', 'w').write('0')").await.expect_success();
+    let view = d.view().await;
+    let container = view.the_container("python").await;
     other.python("0").await.expect_success();
-    let step = "import time\nn = int(open('n').read())\ntime.sleep(0.2)\nopen('n', 'w').write(str(n + 1))";
+    let step = "import os, time\nn = int(open('n').read())\n\
+                while not os.path.exists('/tmp/go'): time.sleep(0.05)\n\
+                time.sleep(0.2)\nopen('n', 'w').write(str(n + 1))";
     let begun = Instant::now();
-    let (turns, fine, took) = join!(
+    let (turns, ()) = join!(
         async {
             let (a, b, c) = join!(s.python(step), s.python(step), s.python(step));
             for ran in [a, b, c] {
@@ -303,15 +309,13 @@ async fn runs_of_one_session_take_turns_and_other_sessions_do_not_wait() {
             }
             begun.elapsed()
         },
-        async { other.python("print('fine')").await },
         async {
-            other.python("0").await;
-            begun.elapsed()
+            // The turns go on after these runs, so they would end by their time if these waited for them.
+            other.python("print('fine')").await.expect_stdout("fine\n");
+            assert_eq!(view.exec(&container, &["touch", "/tmp/go"]).await, "");
         },
     );
-    fine.expect_stdout("fine\n");
     assert!(turns.as_millis() >= 600, "the turns were one beside the other: {turns:?}");
-    assert!(took < turns, "the other session waited {took:?}, the turns took {turns:?}");
     s.python("print(open('n').read())").await.expect_stdout("3\n");
     d.stop().await;
 }

@@ -214,7 +214,11 @@ async fn a_call_whose_client_never_reconnects_is_ended() {
     let client = Client::begin(&d).await;
     client.run(&d, 1, "true").await.expect_success();
     let mark = d.log.mark();
-    lose(client.call(&d, 2, "echo made > f; sleep 60").open().await).await;
+    let view = d.view().await;
+    let container = view.the_container("sh").await;
+    let opened = client.call(&d, 2, "echo made > f; touch /tmp/begun; sleep 60").open().await;
+    view.begun(&container).await;
+    lose(opened).await;
     // The line of the first run may still be on its way.
     let line = d.log.line_since(mark, "limit=Cancelled").await;
     assert!(line.contains(" ended "), "{line}");

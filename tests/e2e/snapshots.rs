@@ -11,7 +11,7 @@ mod way;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::support::{Daemon, Image, Setup, Store, View};
+use crate::support::{Daemon, Image, PATIENCE, Setup, Store, View};
 
 /// Prints how it was started: `restored`, `imported` or `None` where it was cold.
 pub(crate) const HOW: &str = "print(globals().get('WARM'))";
@@ -162,7 +162,7 @@ async fn without_a_snapshot_that_works_containers_import_and_the_log_says_why() 
         assert!(metric(&d, "paddock_degraded{what=\"snapshot_missing\"} 1").await);
         let counted = format!("paddock_snapshot_takes_total{{language=\"python\",outcome=\"{outcome}\"}} 1");
         assert!(metric(&d, &counted).await, "{counted}");
-        until_none_is_left(&view, Duration::from_secs(15)).await;
+        until_none_is_left(&view, PATIENCE).await;
         d.stop().await;
     }
 }
@@ -355,7 +355,7 @@ async fn a_snapshot_that_cannot_be_noted_is_not_used() {
     let line = d.log.line("no snapshot of the warm part").await;
     assert!(line.contains("outcome=store ") && line.contains("could not be noted"), "{line}");
     assert!(metric(&d, "paddock_snapshot_in_use{language=\"python\"} 0").await);
-    until_none_is_left(&view, Duration::from_secs(15)).await;
+    until_none_is_left(&view, PATIENCE).await;
     assert!(!d.log.text().contains("new containers have another snapshot"), "{}", d.log.text());
     d.stop().await;
 }

@@ -300,7 +300,7 @@ async fn malformed_requests_are_refused_as_over_http_and_not_waited_for() {
     }
     assert_eq!(server.ask("ping", json!({})).await["result"], json!({}));
     // An id that is still waiting for its answer, and a last line without a newline.
-    let arguments = json!({ "language": "sh", "code": "sleep 0.5; echo done" });
+    let arguments = json!({ "language": "sh", "code": "sleep 3; echo done" });
     let id = server.send("tools/call", json!({ "name": "run_code", "arguments": arguments })).await;
     server.say(&json!({ "jsonrpc": "2.0", "id": id, "method": "ping" })).await;
     let refused = server.message().await.expect("an answer");
@@ -333,11 +333,12 @@ async fn a_call_during_which_the_daemon_died_is_answered_and_not_repeated() {
     server.sh("true").await.expect_success();
     let view = d.view().await;
     let container = view.the_container("sh").await;
-    let code = "echo x >> f; touch /tmp/begun; sleep 2";
+    let code = "echo x >> f; touch /tmp/begun; until [ -e /tmp/go ]; do sleep 0.05; done";
     let arguments = json!({ "language": "sh", "code": code });
     let id = server.send("tools/call", json!({ "name": "run_code", "arguments": arguments })).await;
     view.begun(&container).await;
     let store = d.crash().await;
+    assert_eq!(view.exec(&container, &["touch", "/tmp/go"]).await, "");
     let answer = server.answer(id).await;
     assert_eq!(answer["error"]["code"], -32603, "{answer}");
     // It continued, and its end is reported, once.

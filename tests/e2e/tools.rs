@@ -20,7 +20,7 @@ fn content(ran: &Ran) -> Vec<u8> {
 
 #[tokio::test]
 async fn python_runs_by_its_own_tool_and_time_limit() {
-    let d = Daemon::with().set("timeouts.run_python", "2s").start().await;
+    let d = Daemon::with().set("timeouts.run_python", "6s").start().await;
     let ran = d
         .tool("run_python", json!({ "code": "open('/mnt/data/a.txt', 'w').write('x')\nprint(2 + 2)" }))
         .await;
@@ -39,7 +39,7 @@ async fn python_runs_by_its_own_tool_and_time_limit() {
     assert!(ran.stderr().contains("KeyError: 'sales_amount'"), "{}", ran.document);
     let slow = d.tool("run_python", json!({ "session_id": id, "code": "import time\ntime.sleep(30)" })).await;
     let slow = slow.expect_exit(-1).expect_limit(Some("wall_time"));
-    assert_eq!(slow.stderr(), "Execution timed out after 2 seconds");
+    assert_eq!(slow.stderr(), "Execution timed out after 6 seconds");
     for (code, error) in [(" \n", "invalid_argument"), ("a\0b", "invalid_argument")] {
         d.tool("run_python", json!({ "code": code })).await.expect_error(error);
     }

@@ -2,12 +2,13 @@
 //! images can do to them.
 
 use std::process::Command;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use paddock_proto::message::RunSpec;
 
 use crate::container::{Container, ended, spec};
-use crate::support::{Daemon, Image, Session, Setup, field};
+use crate::support::{Call, Daemon, Image, PATIENCE, Ran, Session, Setup, field, within};
 
 /// Prints how it was started, in Python: warm or cold.
 const HOW: &str = "import os; print('warm' if globals().get('WARM') else 'cold')";
@@ -34,6 +35,22 @@ async fn standing_python(setup: Setup) -> Daemon {
     d
 }
 
+/// A call that the warm part of session `s` ran. On a slow machine its next process may be late for a run,
+/// which is cold then: the call is made again, after a rest.
+pub(crate) async fn by_the_part<'d>(d: &'d Daemon, call: impl Fn(&Session<'d>) -> Call<'d>) -> Ran {
+    let mut rest = Duration::from_millis(250);
+    for _ in 0..6 {
+        let mark = d.log.mark();
+        let ran = call(&d.session("s")).await;
+        if d.log.line_since(mark, "ended session_id=s").await.contains("warm=true") {
+            return ran;
+        }
+        tokio::time::sleep(rest).await;
+        rest *= 2;
+    }
+    panic!("no run was warm: {}", d.log.text());
+}
+
 /// Repeats a run until the warm part, which is starting, ran it.
 async fn until_warm(s: &Session<'_>) {
     loop {
@@ -43,29 +60,39 @@ async fn until_warm(s: &Session<'_>) {
     }
 }
 
+/// A part whose next process is never ready for the run behind it would have had one of two runs cold.
+fn few_were_cold(d: &Daemon) {
+    let cold = d.log.count("warm=false");
+    assert!(cold < 6, "{cold} runs were cold: {}", d.log.text());
+}
+
 #[tokio::test]
 async fn a_waiting_process_serves_one_run_and_the_next_is_ready_behind_it() {
     let (d, _image) = standing("perl").await;
     let s = d.session("s");
     let mut pids = Vec::new();
     for n in 0..10 {
-        let code =
-            format!("print STDERR 'e'; open F, '>>', 'f'; print F {n}; close F; print $main::WARM, \" $$\"");
-        let ran = s.run("perl", &code).await.expect_success();
+        let code = format!(
+            "print STDERR 'e'; open F, '>>', 'f'; print F {n} if $main::WARM; close F; \
+             print $main::WARM, \" $$\""
+        );
+        let ran = by_the_part(&d, |s| s.run("perl", &code)).await.expect_success();
         assert_eq!(ran.stderr(), "e");
         let (warm, pid) = ran.stdout().split_once(' ').expect("two words");
-        assert_eq!(warm, "1", "run {n} started cold");
+        assert_eq!(warm, "1");
         pids.push(pid.to_owned());
     }
     pids.sort();
     pids.dedup();
     assert_eq!(pids.len(), 10, "each run is a process of its own");
+    few_were_cold(&d);
     s.run("perl", "open F, 'f'; print <F>").await.expect_stdout("0123456789");
     // Exit codes, input, and the caller's variables.
     s.run("perl", "exit 7").await.expect_exit(7);
     s.run("perl", "kill 9, $$").await.expect_exit(137);
     s.run("perl", "die qq(no\\n)").await.expect_exit(255);
-    let ran = s.run("perl", "print $main::WARM, $ENV{A}, $ENV{HOME}").env("A", "b=\u{e9} c").await;
+    let code = "print $main::WARM, $ENV{A}, $ENV{HOME}";
+    let ran = by_the_part(&d, |s| s.run("perl", code).env("A", "b=\u{e9} c")).await;
     ran.expect_stdout("1b=\u{e9} c/tmp");
     let long = "x".repeat(90_000);
     s.run("perl", &format!("print length q({long})")).await.expect_stdout("90000");
@@ -79,23 +106,25 @@ async fn a_forking_process_serves_run_after_run() {
     let mut parents = Vec::new();
     for n in 0..10 {
         let code = format!(
-            "import os, sys; open('f', 'a').write('{n}'); print(WARM, os.getppid()); sys.stderr.write('e')"
+            "import os, sys; print(WARM, os.getppid()); open('f', 'a').write('{n}'); sys.stderr.write('e')"
         );
-        let ran = s.python(&code).await.expect_success();
+        let ran = by_the_part(&d, |s| s.python(&code)).await.expect_success();
         assert_eq!(ran.stderr(), "e");
         parents.push(ran.stdout().to_owned());
     }
     parents.dedup();
     assert_eq!(parents.len(), 1, "all of one process: {parents:?}");
+    few_were_cold(&d);
     s.python("print(open('f').read())").await.expect_stdout("0123456789\n");
     s.python("raise SystemExit(7)").await.expect_exit(7);
     s.python("import os; os.kill(os.getpid(), 15)").await.expect_exit(143);
-    s.python("import sys; print(sys.stdin.read(), WARM)").stdin("in\n").await.expect_stdout("in\n True\n");
-    s.python("import os; print(os.environ['A'], WARM)")
-        .env("A", "b=\u{e9} c")
-        .await
-        .expect_stdout("b=\u{e9} c True\n");
-    s.python(&format!("print(len('{}'), WARM)", "x".repeat(90_000))).await.expect_stdout("90000 True\n");
+    let code = "import sys; print(sys.stdin.read(), WARM)";
+    by_the_part(&d, |s| s.python(code).stdin("in\n")).await.expect_stdout("in\n True\n");
+    let code = "import os; print(os.environ['A'], WARM)";
+    let ran = by_the_part(&d, |s| s.python(code).env("A", "b=\u{e9} c")).await;
+    ran.expect_stdout("b=\u{e9} c True\n");
+    let code = format!("print(len('{}'), WARM)", "x".repeat(90_000));
+    by_the_part(&d, |s| s.python(&code)).await.expect_stdout("90000 True\n");
     d.stop().await;
 }
 
@@ -118,15 +147,15 @@ async fn the_processes_of_a_run_are_dead_when_it_is_answered_and_the_warm_part_s
                 os.wait()\n\
                 subprocess.Popen(['sleep', '2000'])\n\
                 print(WARM)";
-    s.python(code).await.expect_stdout("True\n");
+    by_the_part(&d, |s| s.python(code)).await.expect_stdout("True\n");
     assert_eq!(view.exec(&container, &["sh", "-c", processes]).await, "");
-    s.python(HOW).await.expect_stdout("warm\n");
+    by_the_part(&d, |s| s.python(HOW)).await.expect_stdout("warm\n");
     // Killed at its timeout, with all its processes.
     let code = "import subprocess, time; subprocess.Popen(['sleep', '3000'], start_new_session=True); \
                 time.sleep(60)";
     s.python(code).timeout(0.5).await.expect_limit(Some("wall_time"));
     assert_eq!(view.exec(&container, &["sh", "-c", processes]).await, "");
-    s.python(HOW).await.expect_stdout("warm\n");
+    by_the_part(&d, |s| s.python(HOW)).await.expect_stdout("warm\n");
     d.stop().await;
 }
 
@@ -135,7 +164,6 @@ async fn the_processes_of_a_run_are_dead_when_it_is_answered_and_the_warm_part_s
 #[tokio::test]
 async fn a_process_that_a_run_made_a_child_of_the_warm_part_is_dead_when_it_is_answered() {
     let (d, _image) = standing("fork").await;
-    let s = d.session("s");
     let view = d.view().await;
     let container = view.the_container("python").await;
     let code = "import ctypes, os\n\
@@ -146,13 +174,13 @@ async fn a_process_that_a_run_made_a_child_of_the_warm_part_is_dead_when_it_is_a
                 \x20   os.execvp('sleep', ['sleep', '1000'])\n\
                 children = open(f'/proc/{part}/task/{part}/children').read().split()\n\
                 print(pid, str(pid) in children)";
-    let ran = s.python(code).await.expect_success();
+    let ran = by_the_part(&d, |s| s.python(code)).await.expect_success();
     let (pid, is_its_child) = ran.stdout().trim().split_once(' ').expect("two words");
     assert_eq!(is_its_child, "True");
     let state = format!("sed 's/.*) //; s/ .*//' /proc/{pid}/stat 2>/dev/null");
     let state = view.exec(&container, &["sh", "-c", &state]).await;
     assert!(["", "Z\n"].contains(&state.as_str()), "{state}");
-    s.python(HOW).await.expect_stdout("warm\n");
+    by_the_part(&d, |s| s.python(HOW)).await.expect_stdout("warm\n");
     d.stop().await;
 }
 
@@ -260,26 +288,15 @@ async fn a_container_that_gets_other_processors_keeps_its_warm_part_and_its_runs
             update.args(["update", "--cpuset-cpus", processors, container.as_str()]);
             let updated = update.output().expect("docker");
             assert!(updated.status.success(), "{}", String::from_utf8_lossy(&updated.stderr));
-            warm_run(&d, &s, language, code).await
+            let ran = by_the_part(&d, |s| s.run(language, code)).await.expect_success();
+            let (first, second) = ran.stdout().trim().split_once(' ').expect("two words");
+            (first.to_owned(), second.to_owned())
         };
         let (many, part) = runs(all.trim()).await;
         assert_eq!(runs("0").await, ("1".to_owned(), part.clone()));
         assert_eq!(runs(all.trim()).await, (many, part));
         d.stop().await;
     }
-}
-
-/// The two words of a run by the warm part. On an overloaded machine its next process may be late for a run.
-async fn warm_run(d: &Daemon, s: &Session<'_>, language: &str, code: &str) -> (String, String) {
-    for _ in 0..5 {
-        let mark = d.log.mark();
-        let ran = s.run(language, code).await.expect_success();
-        if d.log.line_since(mark, "ended session_id=s").await.contains("warm=true") {
-            let (first, second) = ran.stdout().trim().split_once(' ').expect("two words");
-            return (first.to_owned(), second.to_owned());
-        }
-    }
-    panic!("no run was warm: {}", d.log.text());
 }
 
 /// The kernel frees a run's memory after its answer, but before it if the next run could need that memory.
@@ -364,7 +381,8 @@ async fn a_run_outlives_its_daemon_in_a_warm_part_too() {
     let s = d.session("s");
     let view = d.view().await;
     let container = view.the_container("python").await;
-    let code = "import time; print('one', WARM, flush=True); open('/tmp/begun', 'w').close(); time.sleep(3); \
+    let code = "import os, time; print('one', WARM, flush=True); open('/tmp/begun', 'w').close()\n\
+                while not os.path.exists('/tmp/go'): time.sleep(0.05)\n\
                 print('two'); open('f', 'w').write('kept')";
     let call = s.python(code).timeout(30.0);
     let begun = async {
@@ -374,6 +392,7 @@ async fn a_run_outlives_its_daemon_in_a_warm_part_too() {
     tokio::join!(async { drop(call.try_answer().await) }, begun);
     let store = d.crash().await;
     let d = Daemon::with().set("runners.python", image.name()).store(&store).start().await;
+    view.exec(&container, &["touch", "/tmp/go"]).await;
     let s = d.session("s");
     let ran = s.python("print(open('f').read(), globals().get('WARM'))").await.expect_stdout("kept True\n");
     let earlier = &ran.document["earlier_runs"][0];
@@ -431,13 +450,12 @@ async fn a_conversation_in_a_burst_runs_cold_for_a_while_and_then_warm() {
         ran.expect_success();
     }
     let s = d.session("s0");
-    let mut warm = Vec::new();
+    let is_warm = async || s.python(code).await.expect_success().stdout() == "True\n";
+    within(PATIENCE * 2, "a warm run, without a pause", async { while !is_warm().await {} }).await;
+    let mut warm = 0;
     for _ in 0..20 {
-        warm.push(s.python(code).await.expect_success().stdout() == "True\n");
+        warm += u32::from(is_warm().await);
     }
-    assert!(
-        warm[9..].iter().all(|warm| *warm),
-        "its tenth run is warm, and so are those behind it: {warm:?}"
-    );
+    assert!(warm > 15, "it stays warm: {warm} of 20");
     d.stop().await;
 }

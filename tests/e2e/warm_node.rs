@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::support::{Daemon, Session};
+use crate::warm::by_the_part;
 
 /// Prints whether a run was forked: the entrypoint's node is a child of PID 1.
 const HOW: &str = "console.log(process.ppid === 1 ? 'cold' : 'warm')";
@@ -24,7 +25,6 @@ async fn until_warm(s: &Session<'_>) {
 #[tokio::test]
 async fn each_run_has_a_process_id_and_random_numbers_of_its_own() {
     let d = standing().await;
-    let s = d.session("s");
     let code = "import vm from 'node:vm'\n\
                 import { randomUUID, randomInt, getRandomValues } from 'node:crypto'\n\
                 console.log(process.ppid); console.log([process.pid, Math.random(), Math.random(), \
@@ -32,7 +32,7 @@ async fn each_run_has_a_process_id_and_random_numbers_of_its_own() {
                 crypto.randomUUID(), getRandomValues(new BigUint64Array(1))[0]].join('\\n'))";
     let (mut parents, mut seen) = (BTreeSet::new(), BTreeSet::new());
     for _ in 0..10 {
-        let ran = s.typescript(code).await.expect_success();
+        let ran = by_the_part(&d, |s| s.typescript(code)).await.expect_success();
         let mut lines = ran.stdout().lines().map(str::to_owned);
         parents.insert(lines.next().expect("the parent"));
         seen.extend(lines);

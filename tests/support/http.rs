@@ -1,6 +1,7 @@
 //! HTTP as clients use it: one connection for each request, and exactly the headers that the test sets.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{HOST, HeaderMap};
@@ -31,6 +32,9 @@ pub(crate) struct Answer {
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
+
+/// Longer than any call takes: two hundred of them may wait for a container each.
+const LONG: Duration = Duration::from_secs(300);
 
 impl Request {
     pub(crate) fn new(addr: SocketAddr, method: &str, path: &str) -> Request {
@@ -69,7 +73,7 @@ impl Request {
     /// Sends it and reads the whole answer.
     pub(crate) async fn send(self) -> Answer {
         let what = format!("an answer to {} {}", self.method, self.path);
-        within(PATIENCE * 2, &what, self.exchange()).await.expect("an answer")
+        within(LONG, &what, self.exchange()).await.expect("an answer")
     }
 
     /// Sends it and reads the head of the answer; the body can then be read as it comes.
@@ -81,7 +85,7 @@ impl Request {
     /// Sends it; `None` if the connection failed, or ended without an answer.
     pub(crate) async fn try_send(self) -> Option<Answer> {
         let what = format!("an end of {} {}", self.method, self.path);
-        within(PATIENCE * 2, &what, self.exchange()).await.ok()
+        within(LONG, &what, self.exchange()).await.ok()
     }
 
     async fn exchange(self) -> Result<Answer, Box<dyn std::error::Error>> {

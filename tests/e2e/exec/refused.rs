@@ -117,7 +117,7 @@ async fn input_goes_to_the_program_that_reads_and_is_limited() {
 #[tokio::test]
 async fn no_more_commands_run_than_allowed() {
     // `pool.wait` bounds the start of a container too, which beside other tests takes some seconds.
-    let d = daemon().set("exec.max", 3).set("exec.per_session", 2).set("pool.wait", "8s").start().await;
+    let d = daemon().set("exec.max", 3).set("exec.per_session", 2).set("pool.wait", "15s").start().await;
     let (s, t) = (d.session("s"), d.session("t"));
     let first = begin(&s, "sleep 50").await;
     begin(&s, "sleep 50").await;

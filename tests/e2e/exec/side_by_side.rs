@@ -99,7 +99,7 @@ async fn a_command_waits_for_room_for_its_processes() {
                         made.append(pid)\n\
                 except BlockingIOError:\n    \
                     print('full', flush=True)\n\
-                time.sleep(0.5)\n\
+                while not os.path.exists('/tmp/free'): time.sleep(0.01)\n\
                 for pid in made: os.kill(pid, signal.SIGKILL)\n\
                 for pid in made: os.waitpid(pid, 0)\n\
                 print('free', flush=True)";
@@ -108,7 +108,11 @@ async fn a_command_waits_for_room_for_its_processes() {
     let asked = json!({ "execution_id": filling, "wait": true, "since": 1 });
     let first = d.tool("get_execution_output", asked).await;
     assert_eq!(first.document["output"][0]["data"], "full", "{}", first.document);
-    let beside = begin(&s, "echo beside").await;
+    let agent = agents(&d).await[0];
+    let (beside, ()) = tokio::join!(begin(&s, "echo beside"), async {
+        tokio::time::sleep(Duration::from_millis(100)).await; // after the command has come
+        std::fs::write(format!("/proc/{agent}/root/tmp/free"), "").expect("its /tmp");
+    });
     assert_eq!(ended(&d, &beside).await["status"], "completed");
     assert_eq!(bytes_of(&read_all(&d, &beside).await, "stdout"), b"beside\n");
     assert_eq!(ended(&d, &filling).await["status"], "completed");

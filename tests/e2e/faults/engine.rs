@@ -11,7 +11,7 @@ const SLOW: Duration = Duration::from_millis(300);
 #[tokio::test]
 async fn an_engine_that_answers_errors_refuses_new_sessions_and_no_other() {
     let proxy = EngineProxy::of(&engine_host().to_string());
-    let d = Daemon::with().env("DOCKER_HOST", &proxy.host()).set("pool.wait", "5s").start().await;
+    let d = Daemon::with().env("DOCKER_HOST", &proxy.host()).set("pool.wait", "20s").start().await;
     let s = d.session("s");
     s.sh("echo kept > f").await.expect_success();
     proxy.set(Mode::Refusing);

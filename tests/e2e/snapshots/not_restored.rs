@@ -6,7 +6,7 @@ use std::time::Duration;
 use humantime::parse_rfc3339;
 
 use super::{ALIKE, image, metric, setup, until_none_is_left, warm};
-use crate::support::field;
+use crate::support::{PATIENCE, field};
 
 const FAILURES: &str = "paddock_snapshot_restore_failures_total{language=\"python\",reason=";
 const IN_USE: &str = "paddock_snapshot_in_use{language=\"python\"}";
@@ -85,7 +85,7 @@ async fn where_no_snapshot_is_possible_that_is_known_and_no_defect() {
         let status = d.request("GET", "/status").send().await.expect(200).json().to_string();
         assert!(status.contains(&format!("it is not possible here: {why}")), "{status}");
         let (view, store) = (d.view().await, d.store.clone());
-        until_none_is_left(&view, Duration::from_secs(15)).await;
+        until_none_is_left(&view, PATIENCE).await;
         d.stop().await;
         let record = std::fs::read(store.path().join("snapshots/snapshots.json")).expect("a record");
         let record: serde_json::Value = serde_json::from_slice(&record).expect("JSON");

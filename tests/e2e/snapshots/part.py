@@ -34,8 +34,8 @@ def fail(why, word="failed"):
 
 
 def ends_while_it_waits(child):
-    """After two seconds without a run it is true: long after the proof program has begun."""
-    for _ in range(20):
+    """After six seconds without a run it is true: long after the proof program has begun."""
+    for _ in range(60):
         time.sleep(0.1)
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:

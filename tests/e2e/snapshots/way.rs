@@ -16,7 +16,7 @@ async fn a_caller_gets_the_place_of_a_snapshot_that_is_being_taken_and_no_sessio
     let begun = Instant::now();
     d.session("second").python("print(1)").await.expect_stdout("1\n");
     // Saving would have taken 50 s.
-    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(40), "{:?}", begun.elapsed());
     let line = d.log.line("no snapshot of the warm part").await;
     assert!(line.contains("outcome=busy") && line.contains("gives way to a caller"), "{line}");
     d.session("first").python("print(open('/tmp/mine').read())").await.expect_stdout("here\n");
