@@ -276,14 +276,14 @@ async def events():
             assert failed == (status != "completed"), ran
             return ran
 
-        ran = await ends("echo a; echo b >&2; sleep 0.2; printf c", ["ready", "stdout", "stderr", "stdout", "exit"], "completed", 0)
+        ran = await ends("echo a; echo b >&2; sleep 2; printf c", ["ready", "stdout", "stderr", "stdout", "exit"], "completed", 0)
         assert ran["output"][3]["data"] == "c" and ran["output"][3]["eol"] is False, ran
         ran = await ends(r"printf '\377\n'", ["ready", "stdout", "exit"], "completed", 0)
         assert (ran["output"][1]["data"], ran["output"][1]["encoding"]) == ("/w==", "base64"), ran
         await ends("exit 7", ["ready", "exit"], "completed", 7)
         await ends("kill -SEGV $$", ["ready", "exit"], "completed", -11)
-        ran = await ends("echo a; sleep 30", ["ready", "stdout", "timeout"], "timeout", -9, timeout_seconds=1)
-        assert ran["output"][-1]["timeout_seconds"] == 1, ran
+        ran = await ends("echo a; sleep 30", ["ready", "stdout", "timeout"], "timeout", -9, timeout_seconds=3)
+        assert ran["output"][-1]["timeout_seconds"] == 3, ran
         ran = await ends("pwd", ["ready", "error"], "failed", None, working_directory="/data/nowhere")
         assert ran["error_message"] == ran["output"][-1]["message"], ran
         killed = await client.begin("sleep 30")

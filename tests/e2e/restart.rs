@@ -21,7 +21,6 @@ async fn ids(d: &Daemon) -> BTreeSet<ContainerId> {
     d.view().await.containers().await.into_iter().map(|container| container.id).collect()
 }
 
-/// Kills the daemon in the middle of a call, after the program wrote its first line.
 /// A program that was begun stands here until [`go_on`].
 const UNTIL_GO: &str = "until [ -e /tmp/go ]; do sleep 0.05; done";
 
@@ -29,6 +28,7 @@ async fn go_on(view: &View, container: &ContainerId) {
     assert_eq!(view.exec(container, &["touch", "/tmp/go"]).await, "");
 }
 
+/// Kills the daemon in the middle of a call, after the program wrote its first line.
 async fn crash_in_mid_run(d: Daemon, session: &str, code: &str) -> Store {
     crash_in_mid_run_of(d, "sh", session, code).await
 }

@@ -46,6 +46,10 @@ const RESERVE_SHARE: u64 = 20;
 /// Directories deep that a walk goes. Deeper ones count as too much: their number is what would take time.
 const MAX_DEPTH: usize = 256;
 
+/// A run that found more than its bound may add so much before it has removed some of it. A coding agent keeps
+/// a log, and the file system takes a little more when it puts what was written last in its place.
+const ROOM: Usage = Usage { bytes: 1 << 20, entries: 64 };
+
 /// Bytes of a block as stat(2) counts.
 const BLOCK: u64 = 512;
 
@@ -106,10 +110,16 @@ struct Watch {
 }
 
 impl Watch {
-    /// Watches a run that found this much: that is never too much, or nothing could be removed.
-    fn new(mut limit: DiskLimit, found: Usage) -> Self {
-        limit.bytes = limit.bytes.map(|bytes| bytes.max(found.bytes));
-        limit.entries = limit.entries.max(found.entries);
+    /// Watches a run that found this much: that is never too much, nor is a little more, or nothing could be
+    /// removed.
+    fn new(limit: DiskLimit, found: Usage) -> Self {
+        let bound = |limit: u64, found: u64, room: u64| {
+            if found > limit { found.saturating_add(room) } else { limit }
+        };
+        let limit = DiskLimit {
+            bytes: limit.bytes.map(|bytes| bound(bytes, found.bytes, ROOM.bytes)),
+            entries: bound(limit.entries, found.entries, ROOM.entries),
+        };
         Self { limit, last: None }
     }
 
@@ -150,7 +160,7 @@ pub(crate) async fn look_before(limit: DiskLimit) {
     }
 }
 
-/// Resolves once the volumes take more than the limit and than the run found, or the disk is nearly full.
+/// Resolves once the volumes take more than the limit, and more than the run found and [`ROOM`], or the disk is nearly full.
 pub(crate) async fn exceeded(limit: DiskLimit) {
     let mut watch = Watch::new(limit, KNOWN.get());
     loop {
@@ -330,7 +340,12 @@ mod tests {
         let mut full = Watch::new(DiskLimit { bytes: Some(10 * GIB), entries: 100 }, found);
         assert!(!full.is_over(walked(12 * GIB, 500, now)), "what it found");
         assert!(!full.is_over(walked(11 * GIB, 500, now)), "it removes some of it");
-        assert!(full.is_over(walked(12 * GIB + 1, 500, now)) && full.is_over(walked(0, 501, now)));
+        let (bytes, entries) = (12 * GIB + ROOM.bytes, 500 + ROOM.entries);
+        assert!(!full.is_over(walked(bytes, entries, now)), "it writes a little first");
+        assert!(full.is_over(walked(bytes + 1, 500, now)) && full.is_over(walked(0, entries + 1, now)));
+        let all = Usage { bytes: 10 * GIB, entries: 100 };
+        let mut just = Watch::new(DiskLimit { bytes: Some(10 * GIB), entries: 100 }, all);
+        assert!(just.is_over(walked(10 * GIB + 1, 100, now)), "it found no more than its bound");
         let mut by_file_system = Watch::new(DiskLimit { bytes: None, entries: 100 }, Usage::default());
         assert!(
             !by_file_system.is_over(walked(0, 0, now)) && !by_file_system.is_over(walked(90 * GIB, 1, now))
