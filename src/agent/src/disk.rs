@@ -46,8 +46,8 @@ const RESERVE_SHARE: u64 = 20;
 /// Directories deep that a walk goes. Deeper ones count as too much: their number is what would take time.
 const MAX_DEPTH: usize = 256;
 
-/// A run that found more than its bound may add so much before it has removed some of it. A coding agent keeps
-/// a log, and the file system takes a little more when it puts what was written last in its place.
+/// A run that found more than its bound may add so much before it has removed some of it. A coding agent
+/// keeps a log, and the file system takes a little more when it puts what was written last in its place.
 const ROOM: Usage = Usage { bytes: 1 << 20, entries: 64 };
 
 /// Bytes of a block as stat(2) counts.
@@ -160,7 +160,8 @@ pub(crate) async fn look_before(limit: DiskLimit) {
     }
 }
 
-/// Resolves once the volumes take more than the limit, and more than the run found and [`ROOM`], or the disk is nearly full.
+/// Resolves once the volumes take more than the limit, and more than the run found and [`ROOM`], or the disk
+/// is nearly full.
 pub(crate) async fn exceeded(limit: DiskLimit) {
     let mut watch = Watch::new(limit, KNOWN.get());
     loop {
