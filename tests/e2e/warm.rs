@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use paddock_proto::message::RunSpec;
 
 use crate::container::{Container, ended, spec};
-use crate::support::{Call, Daemon, Image, PATIENCE, Ran, Session, Setup, field, within};
+use crate::support::{Call, Daemon, Image, Ran, Session, Setup, field};
 
 /// Prints how it was started, in Python: warm or cold.
 const HOW: &str = "import os; print('warm' if globals().get('WARM') else 'cold')";
@@ -49,15 +49,6 @@ pub(crate) async fn by_the_part<'d>(d: &'d Daemon, call: impl Fn(&Session<'d>) -
         rest *= 2;
     }
     panic!("no run was warm: {}", d.log.text());
-}
-
-/// Repeats a run until the warm part, which is starting, ran it.
-async fn until_warm(s: &Session<'_>) {
-    loop {
-        if s.python(HOW).await.expect_success().stdout() == "warm\n" {
-            return;
-        }
-    }
 }
 
 /// A part whose next process is never ready for the run behind it would have had one of two runs cold.
@@ -345,7 +336,7 @@ async fn a_warm_part_that_code_kills_or_stops_restarts_and_no_run_waits_for_it()
         if what.contains("19") {
             ran.expect_success(); // the process that reports its end was only stopped
         }
-        until_warm(&s).await;
+        by_the_part(&d, |s| s.python(HOW)).await.expect_stdout("warm\n");
     }
     d.stop().await;
 }
@@ -450,12 +441,13 @@ async fn a_conversation_in_a_burst_runs_cold_for_a_while_and_then_warm() {
         ran.expect_success();
     }
     let s = d.session("s0");
-    let is_warm = async || s.python(code).await.expect_success().stdout() == "True\n";
-    within(PATIENCE * 2, "a warm run, without a pause", async { while !is_warm().await {} }).await;
-    let mut warm = 0;
+    let mut warm = Vec::new();
     for _ in 0..20 {
-        warm += u32::from(is_warm().await);
+        warm.push(s.python(code).await.expect_success().stdout() == "True\n");
     }
-    assert!(warm > 15, "it stays warm: {warm} of 20");
+    assert!(
+        warm[9..].iter().all(|warm| *warm),
+        "its tenth run is warm, and so are those behind it: {warm:?}"
+    );
     d.stop().await;
 }

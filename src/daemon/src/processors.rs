@@ -69,7 +69,7 @@ impl OwnThreads {
         self.compute_on
     }
 
-    /// From now on no thread of the daemon runs on `these` processors, nor does one that it starts.
+    /// From now on no thread of the daemon runs on `these` processors. That holds for later threads too.
     /// They use all of them if the rest would be fewer than they compute on. If the kernel refuses that, the
     /// next call tries it again.
     pub(crate) fn keep_off(&mut self, these: &BTreeSet<usize>) {
